@@ -1,0 +1,1 @@
+"""FlexFloor: RL post-training of mixture-of-experts models whose rollout releases its workers."""

@@ -1,0 +1,25 @@
+"""The typed configuration, one section a package, and how Hydra composes it."""
+
+from flexfloor.config.compose import compose, to_yaml
+from flexfloor.config.generate import GenerateConfig
+from flexfloor.config.launch import LaunchConfig, ParallelConfig
+from flexfloor.config.sft import SftConfig
+from flexfloor.config.tokenizer import TokenizerConfig
+from flexfloor.config.trainer import TrainerConfig
+from flexfloor.config.tree import Config
+from flexfloor.config.validate import can_validate, validate, world_size
+
+__all__ = [
+    "Config",
+    "GenerateConfig",
+    "LaunchConfig",
+    "ParallelConfig",
+    "SftConfig",
+    "TokenizerConfig",
+    "TrainerConfig",
+    "can_validate",
+    "compose",
+    "to_yaml",
+    "validate",
+    "world_size",
+]

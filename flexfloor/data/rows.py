@@ -1,0 +1,92 @@
+"""verl's data row: what each column must hold, and the error when it does not.
+
+Columns: `data_source: str`, `prompt: [{"role", "content"}, ...]` (a plain string counts as one user
+message), `reward_model: {"ground_truth", ...}`, and optionally `ability: str` and `extra_info: {...}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flexfloor.data.files import read_records
+from flexfloor.data.types import Row
+from flexfloor.errors import DataError
+
+
+def read_rows(paths: Sequence[str], setting: str, prompt_key: str) -> list[Row]:
+    """All rows of the files `paths` in order; `setting` is the field that names them, for errors.
+
+    Raises:
+        DataError: naming file, row and column.
+    """
+    return [
+        parse_row(record, where=where, prompt_key=prompt_key)
+        for path in paths
+        for where, record in read_records(path, setting)
+    ]
+
+
+def parse_row(record: Mapping[str, Any], *, where: str, prompt_key: str = "prompt") -> Row:
+    """Check one record; raises `DataError` naming `where`, the column, and what it must hold."""
+    reward_model = _column(record, "reward_model", Mapping, where, "an object with ground_truth")
+    if "ground_truth" not in reward_model:
+        raise DataError(f"{where}: column reward_model has no ground_truth, it has: {_names(reward_model)}")
+    return Row(
+        where=where,
+        data_source=_column(record, "data_source", str, where, "a string"),
+        messages=_messages(
+            _column(record, prompt_key, (list, str), where, "a list of messages"), where, prompt_key
+        ),
+        ground_truth=reward_model["ground_truth"],
+        extra_info=_optional(record, "extra_info", Mapping, where, "an object", default={}),
+        ability=_optional(record, "ability", str, where, "a string", default=""),
+    )
+
+
+def _column(
+    record: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], where: str, allowed: str
+) -> Any:
+    if name not in record:
+        raise DataError(f"{where}: column {name} is missing, columns there: {_names(record)}")
+    value = record[name]
+    if not isinstance(value, kinds):
+        raise DataError(f"{where}: column {name} holds {_kind(value)}, allowed: {allowed}")
+    return value
+
+
+def _optional(
+    record: Mapping[str, Any],
+    name: str,
+    kinds: type | tuple[type, ...],
+    where: str,
+    allowed: str,
+    default: Any,
+) -> Any:
+    return default if record.get(name) is None else _column(record, name, kinds, where, allowed)
+
+
+def _messages(value: list[Any] | str, where: str, name: str) -> tuple[dict[str, str], ...]:
+    if isinstance(value, str):
+        return ({"role": "user", "content": value},)
+    if not value:
+        raise DataError(f"{where}: column {name} holds no message")
+    for number, message in enumerate(value, start=1):
+        _check_message(message, f"{where}: column {name}, message {number}")
+    return tuple({"role": message["role"], "content": message["content"]} for message in value)
+
+
+def _check_message(message: Any, where: str) -> None:
+    if not isinstance(message, Mapping):
+        raise DataError(f"{where} is {_kind(message)}, allowed: an object with role and content")
+    for key in ("role", "content"):
+        if not isinstance(message.get(key), str):
+            raise DataError(f"{where}: {key} is {_kind(message.get(key))}, allowed: a string")
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else type(value).__name__
+
+
+def _names(record: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, record)) or "none"

@@ -1,0 +1,54 @@
+"""The one place that knows CPU from CUDA and gloo from NCCL.
+
+On a machine without an accelerator every rank computes on the CPU and talks over gloo; with one,
+each rank owns the CUDA device of its local rank and talks over NCCL. Nothing else in the package
+names a device or a backend.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import torch
+
+
+def is_cpu_host() -> bool:
+    """Whether ranks on this machine compute on the CPU (no CUDA device is usable)."""
+    return not torch.cuda.is_available()
+
+
+def backend() -> str:
+    """Name of the `torch.distributed` backend that fits this machine's devices."""
+    return "gloo" if is_cpu_host() else "nccl"
+
+
+def current_device() -> torch.device:
+    """The device that this rank computes on."""
+    return torch.device("cpu") if is_cpu_host() else torch.device("cuda", torch.cuda.current_device())
+
+
+def claim_device(local_rank: int) -> torch.device:
+    """Make the device of `local_rank` this process's current one and return it."""
+    if not is_cpu_host():
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    return current_device()
+
+
+def synchronize() -> None:
+    """Wait until the device has done all queued work; nothing to wait for on a CPU."""
+    if not is_cpu_host():
+        torch.cuda.synchronize()
+
+
+def peak_memory_bytes() -> int:
+    """Peak of what this rank has held: device memory on a GPU, resident set of the process on a CPU."""
+    if not is_cpu_host():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def default_threads(ranks_on_host: int) -> int:
+    """CPU threads for one rank so that all ranks of this host together use its cores once."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, cores // max(1, ranks_on_host))

@@ -1,0 +1,1 @@
+"""Expert parallelism whose group and placement can change while generating."""

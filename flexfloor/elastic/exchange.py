@@ -1,0 +1,81 @@
+"""Tokens to experts and back in two collectives, when the number of rows on each rank is known.
+
+Every rank sends its rows with their routing to all ranks of the group; each computes the rows that
+chose an expert it hosts and returns one partial sum a row, which the sender adds up in rank order.
+No counts are exchanged in a layer and nothing is padded. A row travels to all of the P - 1 other
+ranks instead of at most K of them, so bytes grow by P / K over a sparse dispatch: right for the small
+groups and few rows of decoding, where latency rules.
+
+Shapes: T rows of this rank, A rows of all ranks, K experts of a row, H hidden, P ranks.
+
+Invariants:
+- A row's routing is computed once, by its owner, so all ranks agree on it to the bit.
+- Sums over ranks are taken in rank order, so that they do not depend on who finished first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """Rows of each rank of the group in the coming pass."""
+
+    group: dist.ProcessGroup
+    counts: tuple[int, ...]
+    own: int
+    """Index of this rank in the group."""
+
+
+def exchange_integers(values: list[int], group: dist.ProcessGroup, device: torch.device) -> list[list[int]]:
+    """Every rank's `values`, in rank order; one collective."""
+    size = group.size()
+    if size == 1:
+        return [values]
+    # An all-to-all of copies is direct; gloo's all-gather passes around a ring.
+    sent = torch.tensor([values] * size, dtype=torch.long, device=device)
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent, group=group)
+    return received.tolist()
+
+
+def gather_rows(
+    hidden_TH: Tensor, probs_TK: Tensor, expert_TK: Tensor, rows: RowCounts
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states [A, H], probabilities [A, K] and expert numbers [A, K] of all ranks' rows."""
+    parts = (hidden_TH, probs_TK, expert_TK.to(torch.int32))
+    sent = torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
+    size, total = len(rows.counts), sum(rows.counts)
+    received = sent.new_empty(total, sent.size(1))
+    dist.all_to_all_single(
+        received,
+        sent.repeat(size, 1),
+        output_split_sizes=list(rows.counts),
+        input_split_sizes=[hidden_TH.size(0)] * size,
+        group=rows.group,
+    )
+    widths = [part.size(1) * part.element_size() for part in parts]
+    pieces = received.split(widths, dim=1)
+    hidden, probs, expert = (
+        piece.contiguous().view(part.dtype) for piece, part in zip(pieces, parts, strict=True)
+    )
+    return hidden, probs, expert.long()
+
+
+def return_rows(partial_AH: Tensor, rows: RowCounts) -> Tensor:
+    """[T, H] sums, over the ranks, of the partial outputs for this rank's own rows."""
+    size, own_rows = len(rows.counts), rows.counts[rows.own]
+    received = partial_AH.new_empty(size * own_rows, partial_AH.size(1))
+    dist.all_to_all_single(
+        received,
+        partial_AH,
+        output_split_sizes=[own_rows] * size,
+        input_split_sizes=list(rows.counts),
+        group=rows.group,
+    )
+    return received.view(size, own_rows, partial_AH.size(1)).sum(0)

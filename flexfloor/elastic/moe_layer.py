@@ -1,0 +1,21 @@
+"""The MoE layer of every family: Megatron's, with the routed experts reachable by global number.
+
+Training and the reference rollout path run Megatron's own dispatcher and experts. The fast rollout
+path reads the same parameters through `expert_weights`.
+"""
+
+from __future__ import annotations
+
+from megatron.core.transformer.moe.moe_layer import MoELayer
+from torch import Tensor
+
+
+class ElasticMoELayer(MoELayer):
+    """Megatron's MoE layer."""
+
+    def expert_weights(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Global expert number to (gate-and-up [2F, H], down [H, F]) for the experts held here."""
+        return {
+            expert: (mlp.linear_fc1.weight, mlp.linear_fc2.weight)
+            for expert, mlp in zip(self.local_expert_indices, self.experts.local_experts, strict=True)
+        }

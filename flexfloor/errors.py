@@ -1,0 +1,32 @@
+"""The errors a user sees: each names the field, the value and what is allowed.
+
+Everything a user can mend derives from `FlexFloorError`; the command line prints such an error
+on one screen without a traceback. Broken invariants are `assert`s instead.
+"""
+
+
+class FlexFloorError(Exception):
+    """Base of all errors that a user can mend."""
+
+
+class ConfigError(FlexFloorError, ValueError):
+    """A setting is unknown, of the wrong kind, out of range, or does not fit another one."""
+
+
+class DataError(FlexFloorError, ValueError):
+    """A data file, row or prompt cannot be used."""
+
+
+class RewardError(FlexFloorError):
+    """A reward function raised, or returned something that is not a finite number."""
+
+
+class CheckpointError(FlexFloorError):
+    """A checkpoint cannot be written, or what is there cannot be read."""
+
+
+class RankError(FlexFloorError):
+    """A rank failed, hung or was killed; the message names rank, stage and step."""
+
+    rank_traceback: str = ""
+    """Where the rank failed, or where it stood when its time was up."""

@@ -1,0 +1,149 @@
+"""What a run leaves behind, step by step: books of every rank, metrics, pictures, console.
+
+Every rank keeps its books; at the end of a step rank 0 gathers them, checks that they tile the step,
+and writes metrics, ledger and console line.
+
+Invariants:
+- Every rank's time in a step is in exactly one state (Promise 4), checked at every step.
+- Only rank 0 writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import torch.distributed as dist
+
+from flexfloor import device
+from flexfloor.config import Config
+from flexfloor.ledger.balance import check_tiling, settle
+from flexfloor.ledger.books import Books
+from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
+from flexfloor.ledger.panels import Curves
+from flexfloor.ledger.store import LedgerFile, read_ledger
+from flexfloor.ledger.timeline import draw_timeline
+from flexfloor.ledger.trace import write_trace
+from flexfloor.parallel import Layout
+from flexfloor.rollout.types import PassProgress, RolloutStats
+from flexfloor.stages.progress import rollout_progress
+from flexfloor.track import names
+from flexfloor.track.console import make_console
+from flexfloor.track.metrics import series
+from flexfloor.track.samples import SampleRow
+from flexfloor.track.summary import summarize, validation_series
+from flexfloor.track.tracker import Tracker
+
+GIB = 2**30
+
+
+class Journal:
+    """Books of this rank, and on rank 0 everything that is written."""
+
+    def __init__(self, config: Config, layout: Layout, *, run_id: str | None = None, first_step: int = 0):
+        """Args:
+        run_id: of the run that is resumed; None for a new one.
+        first_step: first step that will be written; later ones on disk are set aside.
+        """
+        trainer = config.trainer
+        self.folder = Path(trainer.default_local_dir)
+        self.num_steps = trainer.total_training_steps
+        self.layout = layout
+        self.console = make_console(layout.rank, enabled="console" in trainer.logger)
+        self.books = Books(layout.rank)
+        self._tracker: Tracker | None = None
+        if layout.rank == 0:
+            self._ledger = LedgerFile(self.folder / "ledger.jsonl", first_step)
+            self._tracker = Tracker(
+                loggers=trainer.logger,
+                project=trainer.project_name,
+                experiment=trainer.experiment_name,
+                folder=self.folder,
+                config=dataclasses.asdict(config),
+                run_id=run_id,
+                first_step=first_step,
+            )
+        self.run_id = _from_rank_0(self._tracker.run_id if self._tracker else None)
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[dict[str, float]]:
+        """Account for one step: yields the metrics to fill, and writes them when the block ends."""
+        dist.barrier()
+        self.books.open_step(step)
+        metrics: dict[str, float] = {}
+        yield metrics
+        told: list = [None] * self.layout.world_size
+        dist.all_gather_object(told, (self.books.close_step(), device.peak_memory_bytes()))
+        if self._tracker:
+            self._write(step, [record for record, _ in told], sum(peak for _, peak in told), metrics)
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Account for a stage of the step."""
+        return self.books.stage(name)
+
+    def mark_idle(self, stats: RolloutStats) -> None:
+        """This rank has generated; its own responses were finished after `stats.busy_seconds` already."""
+        self.books.mark_idle(time.perf_counter() - (stats.seconds - stats.busy_seconds))
+
+    def rollout_progress(
+        self, name: str, total: int
+    ) -> AbstractContextManager[Callable[[PassProgress], None]]:
+        """Show the progress of `total` responses; yields what the engine calls before a pass."""
+        return rollout_progress(self.console, self.layout, name, total)
+
+    def samples(self, rows: Sequence[SampleRow], step: int) -> None:
+        """Show and log a table of validation samples."""
+        if self._tracker:
+            self.console.samples(rows, f"validation samples at step {step}")
+            self._tracker.log_samples(rows, step)
+
+    def draw(self, step: int) -> None:
+        """Draw the time line of the run so far and log it."""
+        if not self._tracker:
+            return
+        steps, metrics = read_ledger(self.folder / "ledger.jsonl"), self._tracker.history()
+        curves = Curves(
+            reward=series(metrics, names.REWARD),
+            validation=validation_series(metrics),
+            length_p50=series(metrics, names.LENGTH_P50),
+            length_p90=series(metrics, names.LENGTH_P90),
+        )
+        picture = draw_timeline(steps, self.folder / "timeline.png", curves=curves)
+        self._tracker.log_image("timeline", picture, step)
+        write_trace(steps, self.folder / "trace.json", self.run_id)
+
+    def finish(self) -> None:
+        """Show the closing table and close the logs."""
+        if self._tracker:
+            self.console.summary(summarize(self._tracker.history()))
+            self.console.line(f"metrics, picture and trace: {self.folder}")
+            self._ledger.close()
+            self._tracker.finish()
+
+    def _write(self, step: int, records: list, peak_bytes: int, metrics: Mapping[str, float]) -> None:
+        settled = settle(records)
+        check_tiling(settled)
+        tokens = int(metrics.get("perf/response_tokens", 0))
+        timings = timing_metrics(settled)
+        logged = {
+            **metrics,
+            **ledger_metrics(settled, tokens),
+            **timings,
+            "perf/time_per_step": timings["timing_s/step"],
+            names.PEAK_MEMORY: peak_bytes / GIB,
+        }
+        if "perf/total_num_tokens" in metrics:
+            rank_seconds = timings["timing_s/step"] * self.layout.world_size
+            logged["perf/throughput"] = metrics["perf/total_num_tokens"] / rank_seconds
+        self._ledger.append(settled)
+        self._tracker.log(logged, step)
+        self.console.step(step, self.num_steps, logged)
+
+
+def _from_rank_0(value: str | None) -> str:
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]

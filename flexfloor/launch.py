@@ -1,0 +1,123 @@
+"""Start the ranks of a run: own processes on this machine, or this process under `torchrun`.
+
+Ranks are forked from a server that has Torch and Megatron-Core imported already, meet through a file, and
+report through a pipe each. The parent waits for all pipes and all processes at once, so that it learns of
+a result, an exception and a death alike.
+
+Invariants:
+- Results come back in rank order, whatever order the ranks finished in.
+- A rank that raises, dies or outlives the limit ends all ranks within seconds; none is left behind, and
+  the error names the rank that failed first.
+- A `FlexFloorError` that a rank raised reaches the caller as its own type.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from flexfloor import device
+from flexfloor.rank_process import Seat, rank_main, take_seat
+from flexfloor.rank_watch import RankWatch, StartedRank
+
+
+def run_ranks(
+    fn: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    collective_timeout_seconds: float = 600,
+    total_timeout_seconds: float | None = None,
+    threads_per_rank: int | None = None,
+) -> list[Any]:
+    """`[fn(*args) on each rank]` in rank order, each with torch.distributed up and the patches applied.
+
+    Args:
+        fn: a module-level function; it, its arguments and its results travel by pickle.
+        collective_timeout_seconds: how long a collective of the default group waits for a rank.
+        total_timeout_seconds: how long all ranks together may take; no limit when None.
+        threads_per_rank: CPU threads of a rank; when None the host's cores are shared out evenly.
+
+    Raises:
+        FlexFloorError: as a rank raised it.
+        RankError: a rank raised anything else, died, or the limit was reached. `rank_traceback` holds
+            the rank's traceback, or where the unfinished ranks stood.
+    """
+    context = _context()
+    work = bytes(ForkingPickler.dumps((fn, args)))
+    threads = threads_per_rank or device.default_threads(world_size)
+    with tempfile.TemporaryDirectory(prefix="flexfloor-ranks-") as folder:
+        seats = [
+            Seat(
+                rank=rank,
+                world_size=world_size,
+                local_rank=rank,
+                init_method=f"file://{folder}/store",
+                collective_timeout_seconds=collective_timeout_seconds,
+                threads=threads,
+            )
+            for rank in range(world_size)
+        ]
+        watch = RankWatch([_start(context, seat, work, folder) for seat in seats], folder)
+        deadline = None if total_timeout_seconds is None else time.monotonic() + total_timeout_seconds
+        try:
+            return watch.results(deadline)
+        finally:
+            watch.end_all()
+
+
+def under_torchrun() -> bool:
+    """Whether a launcher has started this process as one rank of a run."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def run_this_rank(
+    fn: Callable[..., Any],
+    *args: Any,
+    collective_timeout_seconds: float = 600,
+    threads_per_rank: int | None = None,
+) -> Any:
+    """`fn(*args)` in this process, which a launcher has started as one rank of a run.
+
+    What `fn` raises is raised here, with the process group left to die with the process: taking it down
+    would wait for ranks that may be waiting for this one.
+    """
+    ranks_on_host = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    seat = Seat(
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ.get("LOCAL_RANK", os.environ["RANK"])),
+        init_method="env://",
+        collective_timeout_seconds=collective_timeout_seconds,
+        threads=threads_per_rank or device.default_threads(ranks_on_host),
+    )
+    leave = take_seat(seat)
+    value = fn(*args)
+    leave()
+    return value
+
+
+@functools.cache
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    # A CUDA context does not survive a fork, so that nothing may touch the device before it.
+    context.set_forkserver_preload(["flexfloor.preload"] if device.is_cpu_host() else [])
+    return context
+
+
+def _start(context: ForkServerContext, seat: Seat, work: bytes, folder: str) -> StartedRank:
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=rank_main,
+        args=(seat, work, theirs, dict(os.environ), folder),
+        name=f"rank {seat.rank} of {seat.world_size}",
+    )
+    process.start()
+    theirs.close()
+    return StartedRank(seat=seat, process=process, pipe=ours)

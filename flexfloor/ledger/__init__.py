@@ -1,0 +1,1 @@
+"""The account of who holds each rank, when, and for what."""

@@ -1,0 +1,36 @@
+"""How the picture shows the ledger's states: colours that stay apart for colour-blind eyes and in grey.
+
+The hues are Okabe and Ito's. What is idle keeps its state's hue, light and hatched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flexfloor.ledger.types import State
+
+COLOUR: dict[State, str] = {
+    State.GENERATING: "#0072B2",
+    State.SHRINKING: "#D55E00",
+    State.TRAINING: "#56B99A",
+    State.WAITING: "#DDDDDD",
+}
+"""Fill of each state's intervals."""
+
+IDLE_COLOUR = "#CFE3F1"
+"""Fill of the idle part of a generating interval; its hatch has the colour of generating."""
+
+IDLE_LOOK: dict[str, Any] = {
+    "facecolor": IDLE_COLOUR,
+    "edgecolor": COLOUR[State.GENERATING],
+    "hatch": "/////",
+    "linewidth": 0,
+}
+
+IDLE_MEANING = "own responses finished, experts still needed"
+
+INK = "#222222"
+"""Text and axes."""
+
+FAINT_INK = "#666666"
+"""Boundaries and what is said in passing."""

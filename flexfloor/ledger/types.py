@@ -1,0 +1,91 @@
+"""What the ledger writes down: intervals of one rank, and one rank's account of one step.
+
+Records are small and hold only numbers and words, so that every rank's can be gathered each step,
+pickled, and kept as JSON.
+
+Invariants:
+- only a generating interval has an idle part, and that part lies inside the interval;
+- a record's intervals tile `[0, seconds]` (checked by `balance.check_tiling`, Promise 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Who holds a rank: every moment of a step belongs to exactly one of these."""
+
+    GENERATING = "generating"
+    SHRINKING = "shrinking"
+    TRAINING = "training"
+    WAITING = "waiting"
+
+
+ROLLOUT = "rollout"
+"""Stage in which this step's responses are generated; the only one that counts as occupied."""
+
+OTHER = "other"
+"""Stage of the moments that no stage was opened for."""
+
+STATE_OF_STAGE: dict[str, State] = {
+    ROLLOUT: State.GENERATING,
+    "validation": State.GENERATING,
+    "old_log_prob": State.TRAINING,
+    "update": State.TRAINING,
+    "sft": State.TRAINING,
+}
+"""The state that a stage puts a rank in; in every other stage (reward, advantage, checkpoint, ...)
+neither generation nor training holds the rank, so it is waiting, for what the stage's name says."""
+
+
+def state_of_stage(stage: str) -> State:
+    """The state that a rank is in during `stage`, when nothing more particular was said."""
+    return STATE_OF_STAGE.get(stage, State.WAITING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A stretch of one rank's step spent in one state for one stage."""
+
+    start_s: float
+    """Seconds from the start of the step."""
+    end_s: float
+    """Seconds from the start of the step; not before `start_s`."""
+    state: State
+    stage: str
+    """What the rank did or waited for: rollout, reward, update, ..."""
+    idle_from_s: float | None = None
+    """From here on the rank's own responses were finished and only its experts were needed."""
+
+    def __post_init__(self) -> None:
+        assert self.start_s <= self.end_s, f"{self.stage} ends at {self.end_s} before {self.start_s}"
+        if self.idle_from_s is not None:
+            assert self.state is State.GENERATING, f"{self.state} has no idle part"
+            assert self.start_s <= self.idle_from_s <= self.end_s, f"idle part outside of {self}"
+
+    @property
+    def seconds(self) -> float:
+        """Length of the interval."""
+        return self.end_s - self.start_s
+
+    @property
+    def idle_seconds(self) -> float:
+        """Length of the part in which the rank's own responses were finished."""
+        return 0.0 if self.idle_from_s is None else self.end_s - self.idle_from_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One rank's account of one step."""
+
+    rank: int
+    step: int
+    opened_s: float
+    """Seconds from the start of this rank's books to the start of the step."""
+    seconds: float
+    """Length of the step on this rank."""
+    intervals: tuple[Interval, ...]
+    released_s: float | None = None
+    """When the rank stopped taking part in generation before its end; None if it never did."""

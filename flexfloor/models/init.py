@@ -1,0 +1,53 @@
+"""Initial weights that depend on (seed, parameter, expert) alone, never on who holds them.
+
+Each parameter is drawn by a generator keyed with its global name, so that a model has the same
+weights on any number of ranks and under any placement of its experts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_LOCAL_EXPERT = re.compile(r"(.*\.experts\.local_experts\.)(\d+)(\..*)")
+_RESIDUAL_OUTPUTS = ("linear_proj.weight", "linear_fc2.weight")
+
+
+def global_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters with local expert numbers replaced by global ones."""
+    experts_of = {
+        name: module.local_expert_indices
+        for name, module in model.named_modules()
+        if hasattr(module, "local_expert_indices") and hasattr(module, "experts")
+    }
+    for name, parameter in model.named_parameters():
+        match = _LOCAL_EXPERT.fullmatch(name)
+        if match:
+            layer = match[1].removesuffix(".experts.local_experts.")
+            name = f"{match[1]}{experts_of[layer][int(match[2])]}{match[3]}"
+        yield name, parameter
+
+
+@torch.no_grad()
+def initialize_weights(model: nn.Module, *, seed: int, std: float, num_layers: int) -> None:
+    """Normal weights of deviation `std`, those that write into the residual stream by 1/sqrt(2 layers).
+
+    Norm weights are one. The scaling is that of Megatron's `scaled_init_method_normal`.
+    """
+    for name, parameter in global_parameters(model):
+        if parameter.dim() == 1:
+            parameter.fill_(1.0)
+            continue
+        scale = std / math.sqrt(2 * num_layers) if name.endswith(_RESIDUAL_OUTPUTS) else std
+        drawn = torch.randn(parameter.shape, generator=_generator(seed, name), dtype=torch.float64)
+        parameter.copy_(drawn * scale)
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)

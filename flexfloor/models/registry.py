@@ -1,0 +1,59 @@
+"""Model families by name.
+
+A family says how a `ModelConfig` becomes Megatron's `TransformerConfig` and layer spec. The shipped
+ones are found by their short name, a user's own one as `model.family=package.module:Class`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Protocol
+
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from flexfloor.errors import ConfigError
+from flexfloor.models.config import ModelConfig
+
+
+class ModelFamily(Protocol):
+    """What a family provides."""
+
+    def transformer_config(self, model: ModelConfig, *, ep_size: int) -> TransformerConfig:
+        """Megatron's configuration for `model` with its experts spread over `ep_size` ranks."""
+        ...
+
+    def layer_spec(self, model: ModelConfig) -> ModuleSpec:
+        """Megatron's specification of one transformer layer, with FlexFloor's modules in it."""
+        ...
+
+
+_FAMILIES = {"mixtral": "flexfloor.models.mixtral:Mixtral"}
+
+
+def register_family(name: str, path: str) -> None:
+    """Make the class at `path` ("package.module:Class") available as `model.family=name`.
+
+    Raises ConfigError when `name` stands for another class already.
+    """
+    if _FAMILIES.setdefault(name, path) != path:
+        raise ConfigError(f"model family {name!r} is {_FAMILIES[name]} already and cannot become {path}")
+
+
+def get_family(name: str) -> ModelFamily:
+    """The family of a registered name or of a "package.module:Class" path.
+
+    Raises ConfigError naming the nearest family, or what could not be imported.
+    """
+    path = _FAMILIES.get(name, name)
+    module_name, _, class_name = path.partition(":")
+    if not class_name:
+        near = difflib.get_close_matches(name, _FAMILIES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        allowed = f"one of {', '.join(sorted(_FAMILIES))} or package.module:Class"
+        raise ConfigError(f"model.family = {name!r}: must be {allowed}{hint}")
+    try:
+        return getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"model.family = {name!r}: cannot be imported: {error}") from error

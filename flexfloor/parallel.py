@@ -1,0 +1,90 @@
+"""Which rank does what: the one module that makes and reads Megatron-Core's parallel state.
+
+All ranks hold the dense weights (data parallel over the world) and share out the experts: `ep_size`
+neighbouring ranks together hold one full set, and there are `world_size / ep_size` such EP groups.
+
+Invariants:
+- Everything past this module gets its process groups as arguments.
+- Every group is made with the time-out of the run, so that no collective waits for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from flexfloor.checks import require
+
+if TYPE_CHECKING:
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """This rank's place among all ranks."""
+
+    world_size: int
+    rank: int
+    ep_size: int
+    """Ranks that together hold one full set of experts."""
+    ep_rank: int
+    """Position in the EP group."""
+    edp_size: int
+    """Copies of each expert: the expert data parallel size, which is the number of EP groups."""
+    edp_rank: int
+    ep_index: int
+    """Which EP group this rank belongs to."""
+
+
+def initialize(
+    *, ep_size: int, seed: int, timeout_seconds: float, tp_size: int = 1, pp_size: int = 1
+) -> Layout:
+    """Make the process groups of the run and seed the named random states; all ranks call it.
+
+    Raises:
+        ConfigError: a size is not supported or does not divide the number of ranks.
+    """
+    from megatron.core import parallel_state
+    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
+    check_sizes(world_size=dist.get_world_size(), ep_size=ep_size, tp_size=tp_size, pp_size=pp_size)
+    parallel_state.initialize_model_parallel(
+        expert_model_parallel_size=ep_size,
+        expert_tensor_parallel_size=1,
+        distributed_timeout_minutes=timeout_seconds / 60,
+    )
+    model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
+    edp_rank = parallel_state.get_expert_data_parallel_rank()
+    return Layout(
+        world_size=dist.get_world_size(),
+        rank=dist.get_rank(),
+        ep_size=ep_size,
+        ep_rank=parallel_state.get_expert_model_parallel_rank(),
+        edp_size=parallel_state.get_expert_data_parallel_world_size(),
+        edp_rank=edp_rank,
+        ep_index=edp_rank,
+    )
+
+
+def check_sizes(*, world_size: int, ep_size: int, tp_size: int = 1, pp_size: int = 1) -> None:
+    """Raise `ConfigError` for a layout that `initialize` would refuse; needs no ranks."""
+    require(tp_size == 1, "parallel.tp", tp_size, "1")
+    require(pp_size == 1, "parallel.pp", pp_size, "1")
+    divides = ep_size >= 1 and world_size % ep_size == 0
+    require(divides, "parallel.ep", ep_size, f"a divisor of the number of ranks = {world_size}")
+
+
+def groups() -> ProcessGroupCollection:
+    """The process groups that `initialize` made, to be handed to whatever needs one."""
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+    return ProcessGroupCollection.use_mpu_process_groups()
+
+
+def destroy() -> None:
+    """Take down the groups of `initialize`; the default group stays."""
+    from megatron.core import parallel_state
+
+    parallel_state.destroy_model_parallel()

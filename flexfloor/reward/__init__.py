@@ -1,0 +1,1 @@
+"""Rewards: a task's own scorer or the user's function, run in threads beside generation."""

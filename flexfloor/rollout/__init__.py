@@ -1,0 +1,1 @@
+"""Generation on the training model itself."""

@@ -1,0 +1,63 @@
+"""How responses are generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flexfloor.checks import require, require_choice, require_range
+
+PATHS = ("fast", "reference")
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """How one token is chosen from the logits."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the most likely token."""
+    top_p: float = 1.0
+    """Only the most likely tokens that together reach this probability are sampled; 1 keeps all."""
+    top_k: int = 0
+    """Only this many of the most likely tokens are sampled; 0 keeps all."""
+
+    def __post_init__(self) -> None:
+        require_range("rollout.temperature", self.temperature, 0.0)
+        require_range("rollout.top_p", self.top_p, above=0.0, high=1.0)
+        require(self.top_k >= 0, "rollout.top_k", self.top_k, "0 (all tokens) or a positive number of tokens")
+
+
+@dataclass(kw_only=True)
+class ValidationSamplingConfig(SamplingConfig):
+    """Sampling for validation."""
+
+    temperature: float = 0.0
+    n: int = 1
+    """Responses to each validation prompt."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.n >= 1, "rollout.val.n", self.n, "a positive number of responses")
+
+
+@dataclass(kw_only=True)
+class RolloutConfig(SamplingConfig):
+    """Generation of the training responses."""
+
+    n: int = 8
+    """Responses to each prompt: the size of a GRPO group."""
+    kv_budget_bytes: int = 256 * 1024**2
+    """Bytes of KV cache on each rank; sequences beyond it wait in the rank's queue."""
+    max_live_sequences: int = 64
+    """Sequences that one rank generates at a time, whatever the budget would allow."""
+    path: str = "fast"
+    """`reference` runs Megatron's own modules; `fast` computes the same from the same parameters."""
+    val: ValidationSamplingConfig = field(default_factory=ValidationSamplingConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.n >= 1, "rollout.n", self.n, "a positive number of responses")
+        require(self.kv_budget_bytes > 0, "rollout.kv_budget_bytes", self.kv_budget_bytes, "positive bytes")
+        require(
+            self.max_live_sequences >= 1, "rollout.max_live_sequences", self.max_live_sequences, "at least 1"
+        )
+        require_choice("rollout.path", self.path, PATHS)

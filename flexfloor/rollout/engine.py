@@ -1,0 +1,136 @@
+"""Continuous batching on the training model: sequences join and leave at any pass.
+
+All ranks of an expert group run the same passes. Before each they exchange how many rows each has;
+a rank without rows takes part with none, and generation ends when nobody has rows.
+
+Invariants:
+- Tokens depend on weights, prompt, seed, uid and response index only: not on batch, order or rank.
+- A prompt is prefilled once on a rank for all of its responses that are admitted while one is live.
+- The cache never holds more sequences than the byte budget allows for at their greatest length.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import torch.distributed as dist
+from torch import nn
+
+from flexfloor import device
+from flexfloor.checks import require
+from flexfloor.elastic.exchange import RowCounts, exchange_integers
+from flexfloor.rollout.batch import LiveBatch
+from flexfloor.rollout.config import RolloutConfig, SamplingConfig
+from flexfloor.rollout.fast_path import FastPath, unsupported
+from flexfloor.rollout.kv_cache import KVCache
+from flexfloor.rollout.reference_path import ReferencePath
+from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
+
+log = logging.getLogger(__name__)
+
+
+class RolloutEngine:
+    """Generates responses with the model as it is at each call."""
+
+    def __init__(self, model: nn.Module, *, group: dist.ProcessGroup, rollout: RolloutConfig, eos_id: int):
+        """Args:
+        model: Megatron's `GPTModel`, not wrapped.
+        group: the expert-parallel group that runs passes together.
+        rollout: path, KV budget and the default sampling.
+        eos_id: token that ends a response.
+        """
+        self.model, self.group, self.rollout, self.eos_id = model, group, rollout, eos_id
+        unknown = unsupported(model) if rollout.path == "fast" else None
+        if unknown:
+            log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
+        self.path_name = "reference" if unknown else rollout.path
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        *,
+        seed: int | str,
+        sampling: SamplingConfig | None = None,
+        on_finished: Callable[[Response], None] | None = None,
+        on_pass: Callable[[PassProgress], None] | None = None,
+    ) -> tuple[list[Response], RolloutStats]:
+        """Generate this rank's `requests`; every rank of the group must call, also with none.
+
+        Args:
+            requests: in the order of admission; siblings of a prompt share its prefill when adjacent.
+            seed: with uid, response index and position it fixes the sampled tokens.
+            sampling: instead of the rollout's own temperature, top-p and top-k.
+            on_finished: called with each response as soon as it ends.
+            on_pass: called after each pass with the group's progress.
+
+        Returns: the responses in the order in which they ended, and what this rank did.
+
+        Raises ConfigError when the KV budget does not hold one of the sequences.
+        """
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            return self._generate(requests, seed, sampling or self.rollout, on_finished, on_pass)
+        finally:
+            self.model.train(was_training)
+
+    def _generate(self, requests, seed, sampling, on_finished, on_pass):
+        start = time.perf_counter()
+        batch = LiveBatch(
+            requests, self._new_cache(requests), seed=seed, sampling=sampling, eos_id=self.eos_id
+        )
+        path = FastPath(self.model) if self.path_name == "fast" else ReferencePath(self.model)
+        finished: list[Response] = []
+        busy_seconds, passes = 0.0, 0
+        while (rows := self._agree(batch, len(finished), on_pass)) is not None:
+            logits = path.logits(batch.context, rows)
+            passes += 1
+            for response in batch.advance(logits):
+                finished.append(response)
+                busy_seconds = time.perf_counter() - start
+                if on_finished:
+                    on_finished(response)
+        stats = RolloutStats(
+            seconds=time.perf_counter() - start,
+            busy_seconds=busy_seconds,
+            passes=passes,
+            decoded_tokens=sum(len(response.token_ids) for response in finished),
+            prefilled_tokens=batch.prefilled_tokens,
+            peak_kv_bytes=batch.peak_kv_bytes,
+        )
+        return finished, stats
+
+    def _agree(self, batch: LiveBatch, num_finished: int, on_pass) -> RowCounts | None:
+        """Admit, then learn every rank's rows for the coming pass; None when nobody has any."""
+        own_rows = batch.admit()
+        told = exchange_integers([own_rows, num_finished], self.group, device.current_device())
+        counts = tuple(rows for rows, _ in told)
+        if on_pass:
+            on_pass(PassProgress(rows=sum(counts), finished=sum(done for _, done in told)))
+        if not any(counts):
+            return None
+        return RowCounts(group=self.group, counts=counts, own=self.group.rank())
+
+    def _new_cache(self, requests: Sequence[Request]) -> KVCache:
+        config = self.model.config
+        capacity = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
+        channels = config.num_query_groups * config.kv_channels
+        bytes_each = 2 * config.num_layers * channels * config.params_dtype.itemsize * capacity
+        allowed = self.rollout.kv_budget_bytes // bytes_each
+        require(
+            allowed >= 1,
+            "rollout.kv_budget_bytes",
+            self.rollout.kv_budget_bytes,
+            f"at least {bytes_each} bytes, one sequence of {capacity} tokens",
+        )
+        return KVCache(
+            num_layers=config.num_layers,
+            num_groups=config.num_query_groups,
+            head_dim=config.kv_channels,
+            num_slots=max(1, min(allowed, self.rollout.max_live_sequences, len(requests))),
+            capacity=capacity,
+            dtype=config.params_dtype,
+            device=device.current_device(),
+        )

@@ -1,0 +1,38 @@
+"""Matrix products with weights laid out the way this device multiplies few rows fastest.
+
+On a CPU in float32 that is oneDNN's blocked layout, a copy made when a rollout begins (weights do not
+change during one); about twice as fast as the plain product for the 2 to 64 rows of a decode step.
+Elsewhere the parameter itself is used, without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROWS_HINT = 64
+"""Rows that the blocked layout is made for: the one that was fastest or near it from 1 to 64 rows."""
+
+Linear = Callable[[Tensor], Tensor]
+"""[T, in] to [T, out]."""
+
+
+def pack(weight: Tensor) -> Linear:
+    """The product with `weight` [out, in], in the fastest layout for this device and type."""
+    if not _blocks(weight):
+        return lambda rows: F.linear(rows, weight)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS_HINT)
+    return lambda rows: torch.ops.mkldnn._linear_pointwise(rows, packed, None, "none", [], "")
+
+
+def _blocks(weight: Tensor) -> bool:
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype is torch.float32
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )

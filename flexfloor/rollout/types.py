@@ -1,0 +1,58 @@
+"""What goes into a rollout and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One response to be generated."""
+
+    uid: str
+    """Of the prompt; with `response_index` and the seed it fixes the sampled tokens."""
+    response_index: int
+    """Which of the prompt's responses, from 0."""
+    prompt_ids: tuple[int, ...]
+    max_new_tokens: int
+    """At least 1; the end-of-sequence token counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One finished response."""
+
+    uid: str
+    response_index: int
+    token_ids: tuple[int, ...]
+    """Generated tokens; the last one is the end-of-sequence token if finish_reason is "eos"."""
+    logprobs: tuple[float, ...]
+    """Natural log-probability of each token at the sampling temperature, before top-p and top-k."""
+    finish_reason: str
+    """"eos" or "length"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStats:
+    """What one rank did in one rollout."""
+
+    seconds: float
+    """From the start of generation to the end of it on this rank's expert group."""
+    busy_seconds: float
+    """Until this rank's own last response was finished."""
+    passes: int
+    """Forward passes taken part in, with or without rows of its own."""
+    decoded_tokens: int
+    prefilled_tokens: int
+    peak_kv_bytes: int
+    """Most KV cache that live sequences held at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassProgress:
+    """How far an expert group is, before a pass."""
+
+    rows: int
+    """Rows of the coming pass on all ranks of the group."""
+    finished: int
+    """Responses finished so far on all ranks of the group."""

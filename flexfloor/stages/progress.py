@@ -1,0 +1,33 @@
+"""The progress of a rollout on rank 0's console."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from flexfloor.parallel import Layout
+from flexfloor.rollout.types import PassProgress
+from flexfloor.track.console import Console, NullConsole
+
+
+@contextmanager
+def rollout_progress(
+    console: Console | NullConsole, layout: Layout, name: str, total: int
+) -> Iterator[Callable[[PassProgress], None]]:
+    """Show the finished responses of this rank's expert group.
+
+    Args:
+        total: responses of all ranks.
+
+    Yields what the engine calls before each pass.
+    """
+    start = time.perf_counter()
+    expected = total * layout.ep_size // layout.world_size
+    with console.progress(name, total=expected, unit="responses") as bar:
+
+        def on_pass(progress: PassProgress) -> None:
+            seconds = max(time.perf_counter() - start, 1e-9)
+            bar.reach(progress.finished, f"{progress.finished / seconds:.1f} responses/s")
+
+        yield on_pass

@@ -1,0 +1,151 @@
+"""A rollout as a stage of a step: generate on all ranks, score meanwhile, gather everywhere.
+
+Each rank scores its own responses in threads while it generates. What all ranks generated is
+gathered before a failed reward is raised, so that it can be saved.
+
+Invariants:
+- Every rank gets the same responses, in the order of (prompt, response index).
+- A reward that fails on one rank is raised on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch.distributed as dist
+
+from flexfloor.data.responses import SavedResponse, write_responses
+from flexfloor.data.types import Prompt
+from flexfloor.errors import RewardError
+from flexfloor.reward.pool import RewardPool
+from flexfloor.reward.types import RewardResult
+from flexfloor.rollout.config import SamplingConfig
+from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
+from flexfloor.schedule.static import deal_in_order
+from flexfloor.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredResponse:
+    """A response with its prompt and score; `result` is None where the reward failed."""
+
+    prompt: Prompt
+    response: Response
+    text: str
+    result: RewardResult | None
+
+    def saved(self) -> SavedResponse:
+        """As a line of a responses file."""
+        return SavedResponse(
+            uid=self.prompt.uid,
+            data_source=self.prompt.data_source,
+            response_index=self.response.response_index,
+            prompt=self.prompt.text,
+            response=self.text,
+            finish_reason=self.response.finish_reason,
+            score=None if self.result is None else self.result.score,
+            ground_truth=self.prompt.ground_truth,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """All responses of a rollout and what each rank did for it."""
+
+    responses: list[ScoredResponse]
+    """In the order of (prompt, response index)."""
+    stats: list[RolloutStats]
+    """By rank."""
+    own: RolloutStats
+    """This rank's."""
+
+
+def roll_out(
+    worker: Worker,
+    prompts: Sequence[Prompt],
+    *,
+    n: int,
+    sampling: SamplingConfig,
+    seed: str,
+    rescue_path: Path,
+    on_pass: Callable[[PassProgress], None] | None = None,
+    on_scoring: Callable[[RolloutStats], None] | None = None,
+) -> Rollout:
+    """Generate and score `n` responses to each prompt; all ranks call it with the same prompts.
+
+    Args:
+        seed: of the sampled tokens.
+        rescue_path: jsonl file for what was generated when a reward fails.
+        on_pass: called before each pass with the group's progress.
+        on_scoring: called when this rank has generated and only waits for scores.
+
+    Raises RewardError on every rank when a reward failed on one.
+    """
+    reward = worker.config.reward
+    pool = RewardPool(worker.scorer, num_workers=reward.num_workers, timeout_seconds=reward.timeout_seconds)
+    by_uid = {prompt.uid: prompt for prompt in prompts}
+    texts: dict[tuple[str, int], str] = {}
+
+    def score(response: Response) -> None:
+        text = worker.tokenizer.decode(response.token_ids, skip_special_tokens=True)
+        texts[response.uid, response.response_index] = text
+        pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
+
+    responses, stats = worker.engine.generate(
+        _own_requests(worker, prompts, n), seed=seed, sampling=sampling, on_finished=score, on_pass=on_pass
+    )
+    if on_scoring:
+        on_scoring(stats)
+    results, failure = _collect(pool)
+    mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
+    gathered: list = [None] * worker.layout.world_size
+    dist.all_gather_object(gathered, (mine, stats, failure))
+    order = {prompt.uid: index for index, prompt in enumerate(prompts)}
+    scored = [
+        ScoredResponse(prompt=by_uid[response.uid], response=response, text=text, result=result)
+        for rank_responses, _, _ in gathered
+        for response, text, result in rank_responses
+    ]
+    scored.sort(key=lambda each: (order[each.prompt.uid], each.response.response_index))
+    _raise_first([failure for _, _, failure in gathered], scored, rescue_path, worker.layout.rank)
+    return Rollout(responses=scored, stats=[each for _, each, _ in gathered], own=stats)
+
+
+def _own_requests(worker: Worker, prompts: Sequence[Prompt], n: int) -> list[Request]:
+    dealt = deal_in_order(len(prompts), worker.layout.world_size)[worker.layout.rank]
+    return [
+        Request(
+            uid=prompts[index].uid,
+            response_index=response_index,
+            prompt_ids=prompts[index].token_ids,
+            max_new_tokens=worker.config.data.max_response_length,
+        )
+        for index in dealt
+        for response_index in range(n)
+    ]
+
+
+def _key(response: Response) -> tuple[str, int]:
+    return response.uid, response.response_index
+
+
+def _collect(pool: RewardPool) -> tuple[dict[tuple[str, int], RewardResult], str | None]:
+    try:
+        return pool.collect(), None
+    except RewardError as error:
+        return pool.scored(), str(error)
+    finally:
+        pool.close()
+
+
+def _raise_first(
+    failures: list[str | None], scored: list[ScoredResponse], rescue_path: Path, rank: int
+) -> None:
+    failed = sorted(failure for failure in failures if failure)
+    if not failed:
+        return
+    if rank == 0:
+        write_responses(rescue_path, [each.saved() for each in scored])
+    raise RewardError(f"{failed[0]}\nwhat was generated is in {rescue_path}")

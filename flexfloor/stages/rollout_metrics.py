@@ -1,0 +1,70 @@
+"""What a rollout and its advantages say as metrics, under verl's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flexfloor.stages.rollout import Rollout
+from flexfloor.train.types import Sample
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, float]:
+    """Scores, lengths and the engine's own figures of one training rollout."""
+    responses = rollout.responses
+    lengths = np.array([len(each.response.token_ids) for each in responses])
+    truncated = [each.response.finish_reason == "length" for each in responses]
+    scores = [each.result.score for each in responses]
+    prompts = {each.prompt.uid: len(each.prompt.token_ids) for each in responses}
+    return {
+        **_spread("critic/score", scores),
+        **_spread("critic/rewards", scores),
+        **_extra_rewards(rollout),
+        **_spread("response_length", lengths),
+        "response_length/p50": float(np.percentile(lengths, 50)),
+        "response_length/p90": float(np.percentile(lengths, 90)),
+        "response_length/clip_ratio": float(np.mean(truncated)),
+        **_spread("prompt_length", list(prompts.values())),
+        "perf/response_tokens": float(lengths.sum()),
+        "perf/total_num_tokens": float(lengths.sum() + sum(len(each.prompt.token_ids) for each in responses)),
+        "rollout/prefilled_tokens": float(sum(stats.prefilled_tokens for stats in rollout.stats)),
+        "rollout/passes": float(max(stats.passes for stats in rollout.stats)),
+        "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),
+    }
+
+
+def sample_metrics(samples: Sequence[Sample], num_responses: int) -> dict[str, float]:
+    """Advantages of the samples that are trained, and the share of responses that are."""
+    kept = {"critic/trained_fraction": len(samples) / num_responses}
+    return kept | (_spread("critic/advantages", [sample.advantage for sample in samples]) if samples else {})
+
+
+def agreement_metrics(
+    rollout_logprobs: Sequence[np.ndarray], training_logprobs: Sequence[np.ndarray]
+) -> dict[str, float]:
+    """How far the sampler's log-probabilities are from the training model's, token by token, in nats."""
+    differences = np.concatenate([*rollout_logprobs]) - np.concatenate([*training_logprobs])
+    return {
+        "rollout_corr/logprob_abs_diff/mean": float(np.abs(differences).mean()),
+        "rollout_corr/logprob_abs_diff/max": float(np.abs(differences).max()),
+        # the k1 estimate of KL(rollout || training), over tokens that the rollout sampled
+        "rollout_corr/kl": float(differences.mean()),
+    }
+
+
+def _extra_rewards(rollout: Rollout) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for each in rollout.responses:
+        for name, value in each.result.extra.items():
+            values.setdefault(name, []).append(value)
+    return {f"reward/{name}/mean": float(np.mean(found)) for name, found in values.items()}
+
+
+def _spread(name: str, values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    array = np.asarray(values, dtype=np.float64)
+    return {
+        f"{name}/mean": float(array.mean()),
+        f"{name}/max": float(array.max()),
+        f"{name}/min": float(array.min()),
+    }

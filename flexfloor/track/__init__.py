@@ -1,0 +1,1 @@
+"""What a run tells: metrics on disk, in W&B and on the console."""

@@ -1,0 +1,85 @@
+"""Samples packed one after the other into one forward pass, with the rows that the loss reads.
+
+A sample's tokens but its last are rows; the row before a response token predicts it. What the loss
+does not need is not there: no padding, and no masks to multiply with.
+
+Shapes: T rows, S sequences, N trained (response) tokens.
+
+Invariants:
+- Row rows_N[k] is the token just before labels_N[k] in the same sequence.
+- Exactly the response tokens are labels, each once, in the order of the samples.
+- A batch of no samples has T = 0 and takes the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from flexfloor.train.losses.aggregate import token_weights
+from flexfloor.train.types import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackedBatch:
+    """One micro-batch of one rank, on its device."""
+
+    input_ids_T: torch.Tensor
+    """int64 [T]."""
+    position_ids_T: torch.Tensor
+    """int64 [T], from 0 in each sequence."""
+    cu_seqlens: torch.Tensor
+    """int32 [S + 1]; sequence s is rows cu_seqlens[s] to cu_seqlens[s + 1]."""
+    rows_N: torch.Tensor
+    """int64 [N], which row predicts the token."""
+    labels_N: torch.Tensor
+    """int64 [N]."""
+    weights_N: torch.Tensor
+    """float64 [N], what the token's loss is multiplied with before summing."""
+    advantages_N: torch.Tensor
+    """float64 [N], the advantage of the token's response."""
+    old_logprobs_N: torch.Tensor | None
+    """float64 [N], nats; None when the samples have none."""
+
+
+def pack(samples: Sequence[Sample], loss_agg_mode: str, device: torch.device) -> PackedBatch:
+    """Pack samples that have at least one response token each; there may be none at all."""
+    assert all(len(sample.response_ids) for sample in samples), "a response without tokens has no row"
+    lengths = [len(sample.response_ids) for sample in samples]
+    num_rows = np.array([sample.num_rows for sample in samples], dtype=np.int64)
+    starts = np.concatenate(([0], num_rows.cumsum()))
+    first_rows = [start + len(s.prompt_ids) - 1 for start, s in zip(starts[:-1], samples, strict=True)]
+    columns = {
+        "input_ids_T": _join([_row_tokens(s) for s in samples], np.int64),
+        "position_ids_T": _join([np.arange(n) for n in num_rows], np.int64),
+        "cu_seqlens": starts.astype(np.int32),
+        "rows_N": _join([row + np.arange(n) for row, n in zip(first_rows, lengths, strict=True)], np.int64),
+        "labels_N": _join([s.response_ids for s in samples], np.int64),
+        "weights_N": token_weights(loss_agg_mode, lengths),
+        "advantages_N": np.repeat(np.array([s.advantage for s in samples], dtype=np.float64), lengths),
+        "old_logprobs_N": _old_logprobs(samples),
+    }
+    return PackedBatch(**{name: _to_device(values, device) for name, values in columns.items()})
+
+
+def _row_tokens(sample: Sample) -> np.ndarray:
+    return np.concatenate((sample.prompt_ids, sample.response_ids[:-1]))
+
+
+def _old_logprobs(samples: Sequence[Sample]) -> np.ndarray | None:
+    given = [sample.old_logprobs for sample in samples if sample.old_logprobs is not None]
+    if samples and not given:
+        return None
+    assert len(given) == len(samples), f"{len(given)} of {len(samples)} samples have old_logprobs"
+    return _join(given, np.float64)
+
+
+def _join(parts: Sequence[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
+
+
+def _to_device(values: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
+    return None if values is None else torch.from_numpy(values).to(device)

@@ -1,0 +1,44 @@
+"""The states of all generators that code on a rank may draw from, as plain data.
+
+Sampling does not need them (its noise is a function of seed, prompt, response and position), but dropout,
+a task's generator or a user's reward function may.
+
+Invariants:
+- After `restore(capture())` each generator draws the same numbers again.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
+
+from flexfloor import device
+
+
+def capture() -> dict[str, Any]:
+    """States of Python's, NumPy's, Torch's and Megatron's named generators."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "python": {"version": version, "words": np.array(words, dtype=np.uint64), "gauss": gauss},
+        "numpy": [kind, keys, position, has_gauss, cached],
+        "torch": torch.get_rng_state().numpy(),
+        "device": None if device.is_cpu_host() else torch.cuda.get_rng_state().numpy(),
+        "named": {name: state.numpy() for name, state in get_cuda_rng_tracker().get_states().items()},
+    }
+
+
+def restore(states: dict[str, Any]) -> None:
+    """Put all generators where `capture` found them."""
+    python = states["python"]
+    random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
+    np.random.set_state(tuple(states["numpy"]))
+    torch.set_rng_state(torch.from_numpy(states["torch"]))
+    if states["device"] is not None and not device.is_cpu_host():
+        torch.cuda.set_rng_state(torch.from_numpy(states["device"]))
+    named = {name: torch.from_numpy(state) for name, state in states["named"].items()}
+    get_cuda_rng_tracker().set_states(named)

@@ -1,0 +1,55 @@
+"""Log-probabilities of given responses under the current weights, by the path that trains.
+
+Invariants:
+- For one mini-batch the plan is that of the update, so before the first optimizer step the ratio
+  of the policies is exactly 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core.process_groups_config import ProcessGroupCollection
+
+from flexfloor import device
+from flexfloor.train.agreement import assert_same_samples
+from flexfloor.train.batch import pack
+from flexfloor.train.forward import forward_logprobs
+from flexfloor.train.packing import plan_micro_batches
+from flexfloor.train.types import Sample
+
+
+@torch.no_grad()
+def compute_logprobs(
+    model: torch.nn.Module,
+    samples: Sequence[Sample],
+    groups: ProcessGroupCollection,
+    *,
+    micro_batch_tokens: int,
+    temperature: float,
+) -> list[np.ndarray]:
+    """Return log pi of each sample's response tokens, float64 [R] each, on every rank.
+
+    Args:
+        model: the training model, wrapped or not.
+        samples: one mini-batch, the same on every rank.
+        groups: `groups.dp_cp` shares the work.
+        micro_batch_tokens: rows of one forward pass, as in training.
+        temperature: what logits are divided by.
+    """
+    assert_same_samples(samples, groups.dp_cp)
+    plan = plan_micro_batches([s.num_rows for s in samples], groups.dp_cp.size(), micro_batch_tokens)
+    model.train()
+    bounds = np.cumsum([0] + [len(s.response_ids) for s in samples])
+    logprobs = torch.zeros(int(bounds[-1]), dtype=torch.float64, device=device.current_device())
+    for members in plan[groups.dp_cp.rank()]:
+        batch = pack([samples[i] for i in members], "token-mean", device.current_device())
+        logprobs_N, _ = forward_logprobs(model, batch, temperature)
+        places = np.concatenate([np.arange(0), *(np.arange(bounds[i], bounds[i + 1]) for i in members)])
+        logprobs[torch.from_numpy(places).to(logprobs.device)] = logprobs_N.double()
+    # each token was computed by one rank and is 0 on the others
+    dist.all_reduce(logprobs, group=groups.dp_cp)
+    return np.split(logprobs.cpu().numpy(), bounds[1:-1]) if samples else []

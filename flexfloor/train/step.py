@@ -1,0 +1,149 @@
+"""One optimizer step on one mini-batch, spread over all ranks.
+
+1. every rank holds the whole mini-batch and plans the same micro-batches;
+2. each rank runs its own and adds up un-normalised sums, in gradients as in metrics;
+3. gradients meet their copies on other ranks and are divided once by the global denominator;
+4. clip, step, next learning rate.
+
+Invariants:
+- Gradients and metrics do not depend on micro-batch size, order of the samples, or the numbers of
+  data- and expert-parallel ranks.
+- All ranks run the same number of micro-batches; one without rows still meets its peers.
+- A mini-batch without a single response token changes nothing.
+- A loss that is not finite stops all ranks before the weights change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.process_groups_config import ProcessGroupCollection
+
+from flexfloor import device
+from flexfloor.errors import FlexFloorError
+from flexfloor.train.agreement import assert_same_samples
+from flexfloor.train.batch import pack
+from flexfloor.train.forward import forward_logprobs
+from flexfloor.train.losses.aggregate import loss_denominator
+from flexfloor.train.metrics import TokenSums
+from flexfloor.train.objective import Objective
+from flexfloor.train.packing import plan_micro_batches
+from flexfloor.train.types import Sample
+
+
+class TrainStep:
+    """Holds what stays from one mini-batch to the next."""
+
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        optimizer: MegatronOptimizer,
+        scheduler: OptimizerParamScheduler,
+        objective: Objective,
+        groups: ProcessGroupCollection,
+        *,
+        micro_batch_tokens: int,
+    ) -> None:
+        """Keep references to what `update` moves.
+
+        Args:
+            ddp: the model in Megatron's gradient buffers (`build_ddp`).
+            optimizer: over its parameters (`build_optimizer`).
+            scheduler: of the optimizer (`build_scheduler`).
+            objective: what is minimised.
+            groups: `groups.dp_cp` holds the ranks that share a mini-batch.
+            micro_batch_tokens: most rows of one forward pass.
+        """
+        self.ddp = ddp
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.objective = objective
+        self.groups = groups
+        self.micro_batch_tokens = micro_batch_tokens
+
+    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Take one optimizer step; all ranks call this with the same samples in the same order.
+
+        Returns: metrics under the objective's section, equal on all ranks: the loss, `entropy`, the
+            loss's own measures, `grad_norm`, `lr` (of this step) and `skipped_updates` (1 when there
+            was nothing to train, and then alone).
+
+        Raises:
+            FlexFloorError: the loss or the gradient is not finite.
+        """
+        group, section = self.groups.dp_cp, self.objective.section
+        assert_same_samples(samples, group)
+        denominator = self._denominator(samples)
+        if not denominator:
+            return {f"{section}/skipped_updates": 1.0}
+        plan = plan_micro_batches([s.num_rows for s in samples], group.size(), self.micro_batch_tokens)
+        mine = [[samples[i] for i in members] for members in plan[group.rank()]]
+        sums = self._accumulate(mine).reduced(group)
+        metrics = self._means(sums, denominator)
+        self._normalize(sum(self._denominator(members) for members in mine), denominator)
+        metrics |= self._step()
+        return {f"{section}/{name}": value for name, value in metrics.items()}
+
+    def _denominator(self, samples: Sequence[Sample]) -> int:
+        lengths = [len(sample.response_ids) for sample in samples]
+        objective = self.objective
+        return loss_denominator(objective.loss_agg_mode, lengths, objective.max_response_length)
+
+    def _accumulate(self, micro_batches: list[list[Sample]]) -> TokenSums:
+        """Add the gradients of all micro-batches of this rank, from zero, without dividing by anything."""
+        self.ddp.train()
+        self.ddp.zero_grad_buffer()
+        # an earlier step left the buffers themselves as gradients; adding to those counts twice
+        self.optimizer.zero_grad()
+        sums = TokenSums()
+        for members in micro_batches:
+            self._backward(members, sums)
+        return sums
+
+    def _backward(self, members: list[Sample], sums: TokenSums) -> None:
+        objective = self.objective
+        batch = pack(members, objective.loss_agg_mode, device.current_device())
+        logprobs_N, entropy_N = forward_logprobs(
+            self.ddp, batch, objective.temperature, entropy_gradient=objective.entropy_coeff != 0
+        )
+        token_loss = objective.token_loss(logprobs_N, batch)
+        total_N = token_loss.loss_N
+        if objective.entropy_coeff:
+            total_N = total_N - objective.entropy_coeff * entropy_N
+        (total_N * batch.weights_N).sum().backward()
+        sums.add(objective.loss_name, token_loss.loss_N * batch.weights_N)
+        sums.add("tokens", torch.ones_like(entropy_N))
+        for name, values_N in {"entropy": entropy_N, **token_loss.measures}.items():
+            sums.add(name, values_N)
+
+    def _means(self, sums: dict[str, float], denominator: int) -> dict[str, float]:
+        tokens = sums.pop("tokens")
+        loss = sums.pop(self.objective.loss_name) / denominator
+        self._require_finite(self.objective.loss_name, loss)
+        return {self.objective.loss_name: loss} | {name: total / tokens for name, total in sums.items()}
+
+    def _normalize(self, my_denominator: int, denominator: int) -> None:
+        """Sum gradients over the ranks that share a parameter and divide by the mini-batch's denominator."""
+        # float64: Megatron takes the reciprocal in this type
+        total = torch.tensor(my_denominator, dtype=torch.float64, device=device.current_device())
+        finalize_model_grads([self.ddp], num_tokens=total, pg_collection=self.groups)
+        assert total.item() == denominator, (
+            f"ranks trained {total.item()} of {denominator}: samples lost or doubled"
+        )
+
+    def _step(self) -> dict[str, float]:
+        learning_rate = self.optimizer.param_groups[0]["lr"]
+        succeeded, grad_norm, _ = self.optimizer.step()
+        assert succeeded, "the optimizer skipped a step"
+        self._require_finite("grad_norm", grad_norm)
+        self.scheduler.step(increment=1)
+        return {"grad_norm": float(grad_norm), "lr": learning_rate, "skipped_updates": 0.0}
+
+    def _require_finite(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise FlexFloorError(f"{self.objective.section}/{name} is {value}: the update diverged")

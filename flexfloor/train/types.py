@@ -1,0 +1,42 @@
+"""What a rollout hands to the update.
+
+Invariants:
+- A sample holds real tokens only: no padding, no masked positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """One response with what the loss needs; a demonstration has no `old_logprobs`."""
+
+    uid: str
+    """Of the prompt."""
+    response_index: int
+    """Which of the prompt's responses, from 0."""
+    prompt_ids: np.ndarray
+    """int64 [P], P >= 1: the first response token needs a row that predicts it."""
+    response_ids: np.ndarray
+    """int64 [R]; ends with the EOS of a finished response, has none of a truncated one; R may be 0."""
+    old_logprobs: np.ndarray | None = None
+    """float64 [R], nats, of the policy that sampled, at the rollout's temperature."""
+    advantage: float = 0.0
+    """One for the whole response."""
+    reward: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert len(self.prompt_ids) >= 1, f"{self.uid}/{self.response_index}: empty prompt"
+        if self.old_logprobs is not None:
+            lengths = len(self.old_logprobs), len(self.response_ids)
+            assert lengths[0] == lengths[1], f"{self.uid}/{self.response_index}: {lengths} logprobs, tokens"
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a forward pass: every token but the last, which predicts nothing; 0 for no response."""
+        num_trained = len(self.response_ids)
+        return len(self.prompt_ids) + num_trained - 1 if num_trained else 0

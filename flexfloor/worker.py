@@ -1,0 +1,74 @@
+"""What one rank of a run consists of: its place, its data, its share of the model, its engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.process_groups_config import ProcessGroupCollection
+
+from flexfloor import parallel
+from flexfloor.config import Config
+from flexfloor.data.prompts import load_prompts
+from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.data.types import Prompt
+from flexfloor.models.build import build_model
+from flexfloor.parallel import Layout
+from flexfloor.reward.load import load_scorer
+from flexfloor.reward.types import Scorer
+from flexfloor.rollout.engine import RolloutEngine
+from flexfloor.train.optimizer import build_ddp
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One rank of a run."""
+
+    config: Config
+    layout: Layout
+    groups: ProcessGroupCollection
+    tokenizer: PreTrainedTokenizerFast
+    prompts: dict[str, list[Prompt]]
+    """By split, `train` and `val`; the same on every rank."""
+    scorer: Scorer
+    model: GPTModel
+    """For generation; its parameters are those that `ddp` trains."""
+    ddp: DistributedDataParallel
+    engine: RolloutEngine
+
+
+def set_up(config: Config) -> Worker:
+    """Build this rank's part of the run; all ranks call it."""
+    layout = parallel.initialize(
+        ep_size=config.parallel.ep,
+        tp_size=config.parallel.tp,
+        pp_size=config.parallel.pp,
+        seed=config.trainer.seed,
+        timeout_seconds=config.launch.timeout_seconds,
+    )
+    groups = parallel.groups()
+    tokenizer = load_tokenizer(config.tokenizer.path)
+    prompts = {split: load_prompts(config.data, tokenizer, split) for split in ("train", "val")}
+    model = build_model(
+        config.model,
+        vocab_size=len(tokenizer),
+        max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
+        groups=groups,
+        seed=config.trainer.seed,
+    )
+    return Worker(
+        config=config,
+        layout=layout,
+        groups=groups,
+        tokenizer=tokenizer,
+        prompts=prompts,
+        scorer=load_scorer(config.reward, [*prompts["train"], *prompts["val"]]),
+        model=model,
+        ddp=build_ddp(model, groups),
+        engine=RolloutEngine(model, group=groups.ep, rollout=config.rollout, eos_id=tokenizer.eos_token_id),
+    )

@@ -1,0 +1,64 @@
+"""The named lists of patches, and the start-up that applies the list which fits this host.
+
+Invariants:
+- Importing this package changes nothing upstream; `start_up` does, once for a process.
+"""
+
+from __future__ import annotations
+
+from flexfloor import device
+from megatron_patches import (
+    clip_grads,
+    filesystem_async,
+    manager,
+    mappings,
+    moe_utils,
+    optimizer,
+    parallel_state,
+    quiet,
+    tensor_parallel_random,
+    torch_cuda,
+)
+from megatron_patches.patch import Patch
+
+EVERY_HOST: tuple[Patch, ...] = (*parallel_state.PATCHES, *filesystem_async.PATCHES)
+"""What has no seam upstream, on any host."""
+
+CPU_HOST: tuple[Patch, ...] = (
+    *torch_cuda.PATCHES,
+    *tensor_parallel_random.PATCHES,
+    *mappings.PATCHES,
+    *moe_utils.PATCHES,
+    *optimizer.PATCHES,
+    *clip_grads.PATCHES,
+)
+"""What stands in the way where there is no CUDA device and no Transformer Engine."""
+
+_held: list[manager.Application] = []
+
+
+def patches_for_host() -> tuple[Patch, ...]:
+    """The list that `start_up` applies on this machine."""
+    return (*EVERY_HOST, *CPU_HOST) if device.is_cpu_host() else EVERY_HOST
+
+
+def start_up() -> list[str]:
+    """Silence the expected import messages, apply this host's patches and return their targets.
+
+    Safe to call again: a process that holds the patches keeps them.
+
+    Raises:
+        UpstreamChanged: the installed Megatron-Core is not the one that a patch was written against.
+    """
+    quiet.silence_expected()
+    if not _held:
+        _held.append(manager.apply(patches_for_host()))
+    return [patch.target for patch in _held[0].patches]
+
+
+def shut_down() -> bool:
+    """Take the patches of `start_up` off again; whether they held."""
+    if not _held:
+        return False
+    _held.pop().undo()
+    return True

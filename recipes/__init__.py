@@ -1,0 +1,1 @@
+"""Readable training loops: each file reads as its algorithm."""

@@ -1,0 +1,140 @@
+"""What the engine does with cache, prefill, idle ranks and the training model's log-probabilities."""
+
+import numpy as np
+import pytest
+import rollout_ranks as ranks
+import torch
+
+from flexfloor import parallel
+from flexfloor.errors import ConfigError
+from flexfloor.launch import run_ranks
+from flexfloor.models.mixtral_hf import hf_config, hf_state_dict
+
+
+def start(fn, world_size, *args):
+    return run_ranks(fn, world_size, *args, threads_per_rank=1, total_timeout_seconds=200)
+
+
+def prefilled_on_one_rank(max_live):
+    _, [stats] = ranks.generate(
+        ranks.new_model(1, "float32"), path="fast", deal="by prompt", max_live=max_live
+    )
+    return stats.prefilled_tokens, stats.decoded_tokens, stats.peak_kv_bytes
+
+
+def test_a_groups_prompt_is_prefilled_once():
+    once = sum(ranks.PROMPT_LENGTHS)
+    assert start(prefilled_on_one_rank, 1, 64)[0][0] == once
+    # with one sequence at a time no sibling is there to copy from
+    assert start(prefilled_on_one_rank, 1, 1)[0][0] == ranks.SIBLINGS * once
+    # with two at a time a sibling often is
+    assert once < start(prefilled_on_one_rank, 1, 2)[0][0] < ranks.SIBLINGS * once
+
+
+def stats_with_all_on_the_last_rank(path):
+    _, stats = ranks.generate(ranks.new_model(2, "float32"), path=path, deal="last rank")
+    return stats
+
+
+@pytest.mark.parametrize("path", ["fast", "reference"])
+def test_a_rank_without_sequences_takes_part_to_the_end(path):
+    [idle, busy], _ = start(stats_with_all_on_the_last_rank, 2, path)
+    assert idle.decoded_tokens == idle.prefilled_tokens == 0 and idle.busy_seconds == 0
+    assert busy.decoded_tokens > 100
+    assert idle.passes == busy.passes >= 20
+
+
+def live_under_budget(budget):
+    found, [stats] = ranks.generate(
+        ranks.new_model(1, "float32"), path="fast", deal="by prompt", kv_budget_bytes=budget
+    )
+    return len(found), stats.peak_kv_bytes
+
+
+def test_the_cache_stays_within_its_budget():
+    for budget in (12_000, 40_000):
+        count, peak = start(live_under_budget, 1, budget)[0]
+        assert count == 21 and 0 < peak <= budget
+
+
+def test_a_budget_too_small_for_one_sequence_is_an_error():
+    # 41 tokens at most, of 2 layers x 2 (K, V) x 2 heads x 8 channels x 4 bytes
+    with pytest.raises(ConfigError, match=r"rollout.kv_budget_bytes = 9000: .*at least 10496 bytes"):
+        start(live_under_budget, 1, 9000)
+
+
+def rollout_and_training_logprobs(ep_size, dtype, temperature):
+    from flexfloor.train.recompute import compute_logprobs
+    from flexfloor.train.types import Sample
+
+    model = ranks.new_model(ep_size, dtype)
+    found, _ = ranks.generate(model, path="fast", deal="by response", sampling={"temperature": temperature})
+    prompts = {request.uid: request.prompt_ids for request in ranks.requests()}
+    samples = [
+        Sample(
+            uid=uid,
+            response_index=index,
+            prompt_ids=np.array(prompts[uid]),
+            response_ids=np.array(response.token_ids),
+        )
+        for (uid, index), response in sorted(found.items())
+    ]
+    trained = compute_logprobs(
+        model, samples, parallel.groups(), micro_batch_tokens=100, temperature=temperature
+    )
+    sampled = [np.array(response.logprobs) for _, response in sorted(found.items())]
+    return np.concatenate(sampled), np.concatenate(trained)
+
+
+@pytest.mark.parametrize(("world_size", "ep_size"), [(1, 1), (2, 2), (4, 2)])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_sampler_and_the_trainer_agree_so_the_first_ratio_is_1(world_size, ep_size, temperature):
+    sampled, trained = start(rollout_and_training_logprobs, world_size, ep_size, "float64", temperature)[0]
+    assert np.abs(np.exp(trained - sampled) - 1).max() < 1e-12
+    assert len(sampled) > 200 and sampled.std() > 0.5, "log-probabilities that could not be mixed up"
+
+
+def test_the_sampler_and_the_trainer_agree_in_float32():
+    sampled, trained = start(rollout_and_training_logprobs, 2, 2, "float32", 1.0)[0]
+    assert np.abs(np.exp(trained - sampled) - 1).max() < 1e-4
+
+
+def our_and_hf_logits():
+    from transformers import MixtralForCausalLM
+
+    from flexfloor.models.forward import first_positions, packed_logits
+
+    model = ranks.new_model(1, "float32")
+    config = hf_config(
+        ranks.model_config("float32"), vocab_size=ranks.VOCAB, max_sequence_length=ranks.LONGEST
+    )
+    peer = MixtralForCausalLM(config).eval()
+    peer.load_state_dict(hf_state_dict(model))
+    ids = torch.arange(40) % ranks.VOCAB
+    positions, bounds = first_positions([15, 25], ids.device)
+    with torch.no_grad():
+        ours = packed_logits(model, ids, positions, bounds)
+        theirs = torch.cat([peer(part[None]).logits[0] for part in ids.split([15, 25])])
+    return ours.numpy(), theirs.numpy()
+
+
+def test_logits_are_hugging_faces():
+    ours, theirs = start(our_and_hf_logits, 1)[0]
+    assert np.abs(ours).max() > 1
+    assert np.abs(ours - theirs).max() < 1e-4
+
+
+def weights_of(ep_size):
+    from flexfloor.models.init import global_parameters
+
+    model = ranks.new_model(ep_size, "float64")
+    return {name: weight.detach().double().sum().item() for name, weight in global_parameters(model)}
+
+
+def test_initial_weights_do_not_depend_on_the_layout():
+    [alone] = start(weights_of, 1, 1)
+    for ep_size in (2, 4):
+        spread = start(weights_of, ep_size, ep_size)
+        assert {name for part in spread for name in part} == set(alone)
+        for part in spread:
+            assert part == {name: alone[name] for name in part}

@@ -1,0 +1,113 @@
+"""Bad inputs are told on one screen, with status 2, before any rank is started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flexfloor import cli, launch
+
+ROW = {
+    "data_source": "mine",
+    "prompt": [{"role": "user", "content": "What is 1 + 1?"}],
+    "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"split": "train", "index": 0},
+}
+SCORER = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a good row file and scorer, from which the command is started."""
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "good.jsonl", ROW)
+    (tmp_path / "score.py").write_text(SCORER, encoding="utf-8")
+    return tmp_path
+
+
+def _write(path: Path, *rows: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _outcome(command: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    started: list[Any] = []
+    monkeypatch.setattr(launch, "run_ranks", lambda *args, **_: started.append(args))
+    good = ["data.train_files=good.jsonl", "reward.custom_reward_function.path=score.py"]
+    return cli.main([command, *good, *words]), len(started)
+
+
+@pytest.mark.parametrize("command", ["train", "rollout"])
+def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["trainer.default_local_dir=out/here", "generate.split=train"]
+    assert _outcome(command, *words, monkeypatch=monkeypatch) == (0, 1)
+    assert (run_folder / "out" / "here").is_dir()
+    assert list((run_folder / "out" / "here").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["data.train_files=nope.jsonl"], ["nope.jsonl"]),
+        (["data.train_files=empty.jsonl"], ["empty.jsonl"]),
+        (["data.train_files=no_prompt.jsonl"], ["no_prompt.jsonl", "prompt"]),
+        (["data.train_files=no_source.jsonl"], ["no_source.jsonl", "data_source"]),
+        (["data.val_files=no_prompt.jsonl"], ["no_prompt.jsonl", "prompt"]),
+        (["data.max_prompt_length=4"], ["good.jsonl", "data.max_prompt_length=4"]),
+        (["sft.steps=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
+        (["tokenizer.path=./nope"], ["tokenizer.path", "./nope"]),
+        (["tokenizer.path=builtin:chars"], ["tokenizer.path", "builtin:char"]),
+        (
+            ["data.train_files=[]", "data.tasks=[{name: spell_backwards}]"],
+            ["spell_backwards", "spell_backward"],
+        ),
+        (["reward.custom_reward_function.path=null"], ["mine", "reward.custom_reward_function.path"]),
+        (["reward.custom_reward_function.path=nope.py"], ["nope.py"]),
+        (["reward.custom_reward_function.name=other"], ["other", "score.py"]),
+        (
+            ["trainer.resume_mode=path", "trainer.resume_from_path=nope"],
+            ["trainer.resume_from_path = 'nope'"],
+        ),
+        (["trainer.default_local_dir=good.jsonl/run"], ["trainer.default_local_dir", "good.jsonl/run"]),
+        (["trainer.default_local_dir=/proc/run"], ["trainer.default_local_dir", "/proc/run"]),
+        (["trainer.default_local_dir=/proc"], ["trainer.default_local_dir: cannot write in /proc"]),
+    ],
+)
+def test_a_bad_input_is_told_before_any_rank_starts(
+    words: list[str],
+    parts: list[str],
+    run_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (run_folder / "empty.jsonl").touch()
+    for column, name in (("prompt", "no_prompt"), ("data_source", "no_source")):
+        _write(run_folder / f"{name}.jsonl", {key: value for key, value in ROW.items() if key != column})
+    assert _outcome("train", *words, monkeypatch=monkeypatch) == (2, 0)
+    message = capsys.readouterr().err
+    assert all(part in message for part in parts), message
+    assert len(message.splitlines()) <= 8 and "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["generate.split=val"], "generate.split = 'val': must be train without data.val_files"),
+        (
+            ["generate.split=train", "generate.output=good.jsonl/out.jsonl"],
+            "generate.output: cannot write in",
+        ),
+    ],
+)
+def test_rollout_has_its_own_checks(
+    words: list[str],
+    part: str,
+    run_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _outcome("rollout", *words, monkeypatch=monkeypatch) == (2, 0)
+    assert part in capsys.readouterr().err
