@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flexfloor.config import Config, compose, to_yaml
 from flexfloor.errors import ConfigError, DataError, FlexFloorError, RankError
@@ -35,6 +36,8 @@ _MAX_TRACEBACK_LINES = 20
 
 def main(words: list[str] | None = None) -> int:
     """Run the command that `words` (default: the process's arguments) ask for; returns the exit status."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # where a user's own modules are, as for `python -m`
     try:
         return _run(sys.argv[1:] if words is None else words)
     except FlexFloorError as error:
@@ -112,7 +115,7 @@ def _overrides(words: list[str]) -> list[str]:
 def _on_ranks(run: Callable[[Config], None], config: Config) -> None:
     from flexfloor import launch
 
-    settings = {
+    settings: dict[str, Any] = {
         "collective_timeout_seconds": config.launch.timeout_seconds,
         "threads_per_rank": config.launch.threads_per_rank,
     }

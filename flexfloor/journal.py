@@ -27,6 +27,7 @@ from flexfloor.ledger.panels import Curves
 from flexfloor.ledger.store import LedgerFile, read_ledger
 from flexfloor.ledger.timeline import draw_timeline
 from flexfloor.ledger.trace import write_trace
+from flexfloor.ledger.types import StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.rollout.types import PassProgress, RolloutStats
 from flexfloor.stages.progress import rollout_progress
@@ -78,7 +79,8 @@ class Journal:
         told: list = [None] * self.layout.world_size
         dist.all_gather_object(told, (self.books.close_step(), device.peak_memory_bytes()))
         if self._tracker:
-            self._write(step, [record for record, _ in told], sum(peak for _, peak in told), metrics)
+            peak_bytes = sum(peak for _, peak in told)
+            self._write(self._tracker, step, [record for record, _ in told], peak_bytes, metrics)
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """Account for a stage of the step."""
@@ -123,7 +125,14 @@ class Journal:
             self._ledger.close()
             self._tracker.finish()
 
-    def _write(self, step: int, records: list, peak_bytes: int, metrics: Mapping[str, float]) -> None:
+    def _write(
+        self,
+        tracker: Tracker,
+        step: int,
+        records: list[StepRecord],
+        peak_bytes: int,
+        metrics: Mapping[str, float],
+    ) -> None:
         settled = settle(records)
         check_tiling(settled)
         tokens = int(metrics.get("perf/response_tokens", 0))
@@ -139,11 +148,12 @@ class Journal:
             rank_seconds = timings["timing_s/step"] * self.layout.world_size
             logged["perf/throughput"] = metrics["perf/total_num_tokens"] / rank_seconds
         self._ledger.append(settled)
-        self._tracker.log(logged, step)
+        tracker.log(logged, step)
         self.console.step(step, self.num_steps, logged)
 
 
 def _from_rank_0(value: str | None) -> str:
     box = [value]
     dist.broadcast_object_list(box, src=0)
+    assert box[0] is not None
     return box[0]

@@ -10,24 +10,29 @@ import tempfile
 from pathlib import Path
 
 from flexfloor.checks import require
-from flexfloor.config import Config, can_validate
+from flexfloor.config import Config, TrainerConfig, can_validate
 from flexfloor.data.demonstrations import demonstrate
 from flexfloor.data.prompts import load_prompts
+from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.errors import ConfigError
+from flexfloor.models.registry import family_path
 from flexfloor.reward.load import load_scorer
+from flexfloor.train.checkpoint_folder import complaint
 
 
 def check_training(config: Config) -> None:
     """Raise `ConfigError` or `DataError` for what would stop `flexfloor train` on its ranks."""
-    trainer, data = config.trainer, config.data
-    ensure_writable("trainer.default_local_dir", Path(trainer.default_local_dir))
-    if trainer.resume_from_path is not None:
-        found = Path(trainer.resume_from_path).is_dir()
-        require(found, "trainer.resume_from_path", trainer.resume_from_path, "a folder that exists")
+    data = config.data
+    ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
+    _check_resume(config.trainer)
+    family_path(config.model.family)
     tokenizer = load_tokenizer(config.tokenizer.path)
     prompts = load_prompts(data, tokenizer, "train")
+    PromptSampler(len(prompts), data.train_batch_size, shuffle=data.shuffle, seed=data.seed)
     if config.sft.steps > 0:
+        allowed = f"at most the number of training prompts, {len(prompts)}"
+        require(config.sft.batch_size <= len(prompts), "sft.batch_size", config.sft.batch_size, allowed)
         demonstrate(prompts, tokenizer, data.max_response_length)
     load_scorer(config.reward, [*prompts, *load_prompts(data, tokenizer, "val")])
 
@@ -38,6 +43,8 @@ def check_generation(config: Config) -> None:
     allowed = "train without data.val_files or data.val_size"
     require(split == "train" or can_validate(config.data), "generate.split", split, allowed)
     ensure_writable("generate.output", Path(config.generate.output).parent)
+    _check_resume(config.trainer)
+    family_path(config.model.family)
     load_scorer(config.reward, load_prompts(config.data, load_tokenizer(config.tokenizer.path), split))
 
 
@@ -49,3 +56,11 @@ def ensure_writable(field: str, folder: Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(f"{field}: cannot write in {folder.absolute()} ({error.strerror})") from error
+
+
+def _check_resume(trainer: TrainerConfig) -> None:
+    path = trainer.resume_from_path
+    if path is not None:
+        require(Path(path).is_dir(), "trainer.resume_from_path", path, "a folder that exists")
+        reason = complaint(Path(path))
+        require(reason is None, "trainer.resume_from_path", path, f"a whole checkpoint; {reason}")

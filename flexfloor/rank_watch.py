@@ -36,6 +36,13 @@ class StartedRank:
     process: ForkServerProcess
     pipe: Connection
 
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of the process group of the rank and its helpers."""
+        pid = self.process.pid
+        assert pid is not None, f"{self.seat.name} has not been started"
+        return pid
+
 
 class RankWatch:
     """Waits for `ranks`; `folder` is where they write their stacks when asked."""
@@ -123,7 +130,7 @@ class RankWatch:
         settled = [rank for rank in unfinished if stack_file(self._folder, rank.seat.rank).exists()]
         for started in settled:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(started.process.pid, SHOW_STACK)
+                os.kill(started.pid, SHOW_STACK)
         time.sleep(_SETTLE_SECONDS)
         stacks = [
             f"{started.seat.name} stood at\n{stack_file(self._folder, started.seat.rank).read_text()}"
@@ -149,5 +156,5 @@ def _end_of(exitcode: int | None) -> str:
 def _kill(started: StartedRank) -> None:
     # The group holds the rank's helpers too, and may outlive the rank itself.
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(started.process.pid, signal.SIGKILL)
+        os.killpg(started.pid, signal.SIGKILL)
     started.process.kill()

@@ -22,7 +22,7 @@ from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.train.optimizer import build_ddp
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Worker:
     config: Config
     layout: Layout
     groups: ProcessGroupCollection
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerBase
     prompts: dict[str, list[Prompt]]
     """By split, `train` and `val`; the same on every rank."""
     scorer: Scorer

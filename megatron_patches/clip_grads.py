@@ -38,7 +38,7 @@ class _CudaTypedParameter:
 def _accept_host_gradients(clip: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(clip)
     def clip_host_gradients(
-        parameters: Iterable[torch.nn.Parameter] | torch.nn.Parameter,
+        parameters: Iterable[torch.Tensor] | torch.Tensor,
         max_norm: float,
         total_norm: float,
         use_decoupled_grad: bool = False,

@@ -24,7 +24,7 @@ _active: list[ProcessGroup] = []
 
 def push_expert_group(group: ProcessGroup) -> None:
     """Make `group`, of which this rank is a member, the expert group until it is popped."""
-    assert group.rank() >= 0, "a rank outside the group cannot make it its expert group"
+    assert isinstance(group, ProcessGroup), "a rank outside the group cannot make it its expert group"
     _active.append(group)
 
 

@@ -7,7 +7,6 @@ update the weights by the clipped policy-gradient loss. Every rank runs this fun
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +17,16 @@ from flexfloor.config import Config
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.types import Prompt
 from flexfloor.journal import Journal
-from flexfloor.stages.resume import checkpoint_to_resume, checkpoints_folder
+from flexfloor.stages.old_logprobs import recompute
+from flexfloor.stages.resume import checkpoint_to_resume, checkpoints_folder, set_aside_from
 from flexfloor.stages.rollout import Rollout, roll_out
-from flexfloor.stages.rollout_metrics import agreement_metrics, rollout_metrics, sample_metrics
+from flexfloor.stages.rollout_metrics import rollout_metrics, sample_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
 from flexfloor.stages.validate import validate
 from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
 from flexfloor.train.metrics import mean_over_updates
 from flexfloor.train.objective import grpo_objective
 from flexfloor.train.optimizer import build_optimizer, build_scheduler
-from flexfloor.train.recompute import compute_logprobs
 from flexfloor.train.step import TrainStep
 from flexfloor.train.types import Sample
 from flexfloor.worker import Worker, set_up
@@ -109,24 +108,6 @@ def update(run: Run, parts: list[list[Sample]]) -> dict[str, float]:
     return metrics | mean_over_updates(found)
 
 
-def recompute(worker: Worker, parts: list[list[Sample]]) -> tuple[list[list[Sample]], dict[str, float]]:
-    """Replace the sampler's log-probabilities by the training model's, and say how far apart they were."""
-    actor, temperature = worker.config.actor, worker.config.rollout.temperature
-    sampled = [sample.old_logprobs for part in parts for sample in part]
-    fresh = []
-    for part in parts:
-        logprobs = compute_logprobs(
-            worker.ddp,
-            part,
-            worker.groups,
-            micro_batch_tokens=actor.micro_batch_tokens,
-            temperature=temperature,
-        )
-        fresh.append([dataclasses.replace(s, old_logprobs=lp) for s, lp in zip(part, logprobs, strict=True)])
-    trained = [sample.old_logprobs for part in fresh for sample in part]
-    return fresh, agreement_metrics(sampled, trained) if sampled else {}
-
-
 def open_run(worker: Worker) -> Run:
     """Continue from a checkpoint, or begin: warm start, first validation, first checkpoint."""
     config = worker.config
@@ -144,11 +125,13 @@ def open_run(worker: Worker) -> Run:
         )
         sampler.load_state_dict(extra["sampler"])
         first_step = extra["step"] + 1
+        set_aside_from(config.trainer, first_step)
         journal = Journal(config, worker.layout, run_id=extra["run_id"], first_step=first_step)
-        journal.console.line(f"resumed from {checkpoint}")
+        journal.console.line(f"resumed from {checkpoint}, {config.trainer.total_training_steps} steps in all")
         return Run(
             worker=worker, journal=journal, sampler=sampler, train_step=train_step, first_step=first_step
         )
+    set_aside_from(config.trainer, 0)
     journal = Journal(config, worker.layout)
     with journal.step(0) as metrics:
         if config.sft.steps:

@@ -18,7 +18,7 @@ def warm_start(worker: Worker, journal: Journal) -> dict[str, float]:
     """Train `sft.steps` steps with an optimizer of their own; returns the metrics of the last one."""
     config, sft = worker.config, worker.config.sft
     rows = demonstrate(worker.prompts["train"], worker.tokenizer, config.data.max_response_length)
-    sampler = PromptSampler(len(rows), min(sft.batch_size, len(rows)), shuffle=True, seed=config.data.seed)
+    sampler = PromptSampler(len(rows), sft.batch_size, shuffle=True, seed=config.data.seed)
     optimizer = build_optimizer(worker.ddp, sft.optim, worker.groups)
     train_step = TrainStep(
         worker.ddp,

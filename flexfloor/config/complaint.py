@@ -17,7 +17,8 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from flexfloor.checks import shown
-from flexfloor.config.fields import RECIPE, full_name, is_known, kind_of, unknown_field
+from flexfloor.config.fields import RECIPE, full_name, is_known, kind_of
+from flexfloor.config.unknown import unknown_field
 from flexfloor.errors import ConfigError
 from flexfloor.names import did_you_mean
 
@@ -43,7 +44,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _place(error: Exception) -> str:
-    """ "In 'recipe/mine': " when the error comes from a file."""
+    """The file that an error comes from, as "In 'recipe/mine': "; empty when it comes from an override."""
     place = re.match(r"In '[^']+': ", str(error))
     return place.group() if place else ""
 

@@ -78,8 +78,9 @@ def _typed(composed: DictConfig) -> Config:
     return config
 
 
-def _check_containers(node: dict[Any, Any], prefix: str) -> None:
+def _check_containers(node: Any, prefix: str) -> None:
     """Only a plain value may refer to another field: OmegaConf checks no type behind a reference to more."""
+    assert isinstance(node, dict), node
     for key, value in node.items():
         name = f"{prefix}{key}"
         require(not is_container(name) or isinstance(value, dict | list), name, value, kind_of(name))

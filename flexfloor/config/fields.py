@@ -18,8 +18,6 @@ from functools import cache
 from typing import Any
 
 from flexfloor.config.tree import Config
-from flexfloor.errors import ConfigError
-from flexfloor.names import nearest
 
 RECIPE = "recipe"
 """Group of the files that hold a whole run's differences; the only one that is no section."""
@@ -31,92 +29,60 @@ _KINDS = {
 }
 
 
+@cache
+def all_fields() -> dict[str, Any]:
+    """The declared type of every field, sections and elements of lists among them, by full name."""
+    return dict(_walk(Config, ""))
+
+
 def is_known(name: str) -> bool:
     """Whether a section has the field `name` (dotted), or it lies below a mapping."""
-    return _normal(name) in _fields() or is_free(name)
+    return _normal(name) in all_fields() or is_free(name)
 
 
 def is_section(name: str) -> bool:
     """Whether `name` is a field that itself has fields."""
-    return dataclasses.is_dataclass(_fields().get(_normal(name)))
+    return dataclasses.is_dataclass(all_fields().get(_normal(name)))
 
 
 def is_list(name: str) -> bool:
     """Whether the field `name` holds a list."""
-    return typing.get_origin(_fields().get(_normal(name))) is list
+    return typing.get_origin(all_fields().get(_normal(name))) is list
 
 
 def is_container(name: str) -> bool:
     """Whether the field `name` holds more than one plain value: a section, a list or a mapping."""
-    return is_section(name) or typing.get_origin(_fields().get(_normal(name))) in (list, dict)
+    return is_section(name) or typing.get_origin(all_fields().get(_normal(name))) in (list, dict)
 
 
 def is_free(name: str) -> bool:
     """Whether `name` lies below a field that holds a mapping, where every name is allowed."""
     parts = _normal(name).split(".")
     above = (".".join(parts[:end]) for end in range(1, len(parts)))
-    return any(typing.get_origin(_fields().get(name)) is dict for name in above)
+    return any(typing.get_origin(all_fields().get(name)) is dict for name in above)
 
 
 def kind_of(name: str) -> str:
     """What a value of the field `name` must be, in words."""
-    return _describe(_fields()[_normal(name)]) if _normal(name) in _fields() else "something else"
+    return _describe(all_fields()[_normal(name)]) if _normal(name) in all_fields() else "something else"
 
 
 def full_name(key: str, section: Any) -> str:
     """The full name of `key`, which OmegaConf gives for an element of a list from its `section` on only."""
     top, *below = re.split(r"[.\[]", key)
-    starts_at_top = bool(below) and top in _names_in("")
-    homes = [name for name, kind in _fields().items() if name.endswith("[]") and kind is section]
+    starts_at_top = bool(below) and top in names_in("")
+    homes = [name for name, kind in all_fields().items() if name.endswith("[]") and kind is section]
     return f"{homes[0]}.{key}" if homes and not starts_at_top else key
 
 
-def unknown_field(name: str) -> ConfigError:
-    """The complaint about a field that does not exist, with the nearest that do."""
-    section, wrong, rest = _split_at_fault(name)
-    inside = [*_names_in(section), *([] if section else [RECIPE])]
-    near = [_joined(section, other, rest) for other in nearest(wrong, inside)] or _same_ending(name, section)
-    if near:
-        return ConfigError(f"{name}: no such field; did you mean {' or '.join(near)}?")
-    return ConfigError(f"{name}: no such field; {section or 'the top level'} has {', '.join(inside)}")
-
-
-def _same_ending(name: str, section: str) -> list[str]:
-    """The fields that share the longest ending with `name`; those of `section` alone where it has some."""
-    parts = name.split(".")
-    for start in range(len(parts)):
-        tail = ".".join(parts[start:])
-        found = [known for known in _fields() if f".{known}".endswith(f".{tail}")]
-        if found:
-            return [known for known in found if known.startswith(f"{section}.")] or found
-    return []
-
-
-def _split_at_fault(name: str) -> tuple[str, str, str]:
-    """The deepest section that exists, the first part that it lacks, and what follows."""
-    parts = name.split(".")
-    depth = max(depth for depth in range(len(parts)) if depth == 0 or is_section(".".join(parts[:depth])))
-    return ".".join(parts[:depth]), parts[depth], ".".join(parts[depth + 1 :])
-
-
-def _names_in(section: str) -> list[str]:
+def names_in(section: str) -> list[str]:
     """Own names of the fields of `section`; empty section = the top level."""
-    split = [name.rpartition(".") for name in _fields()]
+    split = [name.rpartition(".") for name in all_fields()]
     return [own for above, _, own in split if above == _normal(section) and not own.endswith("[]")]
-
-
-def _joined(section: str, name: str, rest: str) -> str:
-    nearby = f"{section}.{name}" if section else name
-    return f"{nearby}.{rest}" if is_known(f"{nearby}.{rest}") else nearby
 
 
 def _normal(name: str) -> str:
     return re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "[]", name)
-
-
-@cache
-def _fields() -> dict[str, Any]:
-    return dict(_walk(Config, ""))
 
 
 def _walk(section: type, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -129,7 +95,7 @@ def _walk_field(name: str, kind: Any) -> Iterator[tuple[str, Any]]:
     yield name, kind
     if typing.get_origin(kind) is list:
         yield from _walk_field(f"{name}[]", typing.get_args(kind)[0])
-    elif dataclasses.is_dataclass(kind):
+    elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
         yield from _walk(kind, f"{name}.")
 
 

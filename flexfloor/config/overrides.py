@@ -11,7 +11,8 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from flexfloor.checks import shown
-from flexfloor.config.fields import RECIPE, is_free, is_known, is_list, is_section, kind_of, unknown_field
+from flexfloor.config.fields import RECIPE, is_free, is_known, is_list, is_section, kind_of
+from flexfloor.config.unknown import unknown_field
 from flexfloor.errors import ConfigError
 
 
@@ -22,7 +23,7 @@ def checked(words: list[str]) -> list[str]:
 
 def _checked(word: str) -> str:
     override = _parsed(word)
-    name = override.key_or_group
+    name, value = override.key_or_group, override.value()
     if name.split(".")[0] == "hydra":
         raise ConfigError(f"{word}: Hydra's own settings have no effect here")
     if override.is_sweep_override():
@@ -33,9 +34,9 @@ def _checked(word: str) -> str:
         return _checked_choice(override, word)
     if override.is_delete():
         raise ConfigError(f"{word}: a field cannot be removed, only set: {name}=value")
-    if is_list(name) and isinstance(override.value(), str) and not override.value().startswith("${"):
-        name, _, value = word.partition("=")
-        return f"{name}=[{value}]"
+    if is_list(name) and isinstance(value, str) and not value.startswith("${"):
+        name, _, single = word.partition("=")
+        return f"{name}=[{single}]"
     adds_to_mapping = is_free(name) and not override.is_add() and not override.is_force_add()
     return f"++{word}" if adds_to_mapping else word
 

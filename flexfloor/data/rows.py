@@ -7,6 +7,7 @@ message), `reward_model: {"ground_truth", ...}`, and optionally `ability: str` a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flexfloor.data.files import read_records
@@ -29,50 +30,48 @@ def read_rows(paths: Sequence[str], setting: str, prompt_key: str) -> list[Row]:
 
 def parse_row(record: Mapping[str, Any], *, where: str, prompt_key: str = "prompt") -> Row:
     """Check one record; raises `DataError` naming `where`, the column, and what it must hold."""
-    reward_model = _column(record, "reward_model", Mapping, where, "an object with ground_truth")
+    columns = _Columns(record, where)
+    reward_model = columns.required("reward_model", Mapping, "an object with ground_truth")
     if "ground_truth" not in reward_model:
         raise DataError(f"{where}: column reward_model has no ground_truth, it has: {_names(reward_model)}")
+    prompt = columns.required(prompt_key, (list, str), "a list of messages")
     return Row(
         where=where,
-        data_source=_column(record, "data_source", str, where, "a string"),
-        messages=_messages(
-            _column(record, prompt_key, (list, str), where, "a list of messages"), where, prompt_key
-        ),
+        data_source=columns.required("data_source", str, "a string"),
+        messages=_messages(prompt, f"{where}: column {prompt_key}"),
         ground_truth=reward_model["ground_truth"],
-        extra_info=_optional(record, "extra_info", Mapping, where, "an object", default={}),
-        ability=_optional(record, "ability", str, where, "a string", default=""),
+        extra_info=columns.optional("extra_info", Mapping, "an object", default={}),
+        ability=columns.optional("ability", str, "a string", default=""),
     )
 
 
-def _column(
-    record: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], where: str, allowed: str
-) -> Any:
-    if name not in record:
-        raise DataError(f"{where}: column {name} is missing, columns there: {_names(record)}")
-    value = record[name]
-    if not isinstance(value, kinds):
-        raise DataError(f"{where}: column {name} holds {_kind(value)}, allowed: {allowed}")
-    return value
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Typed access to one record."""
+
+    record: Mapping[str, Any]
+    where: str
+
+    def required(self, name: str, kinds: type | tuple[type, ...], allowed: str) -> Any:
+        if name not in self.record:
+            raise DataError(f"{self.where}: column {name} is missing, columns there: {_names(self.record)}")
+        value = self.record[name]
+        if not isinstance(value, kinds):
+            raise DataError(f"{self.where}: column {name} holds {_kind(value)}, allowed: {allowed}")
+        return value
+
+    def optional(self, name: str, kinds: type, allowed: str, default: Any) -> Any:
+        """The default also where the column is null, as parquet has it for rows without a value."""
+        return default if self.record.get(name) is None else self.required(name, kinds, allowed)
 
 
-def _optional(
-    record: Mapping[str, Any],
-    name: str,
-    kinds: type | tuple[type, ...],
-    where: str,
-    allowed: str,
-    default: Any,
-) -> Any:
-    return default if record.get(name) is None else _column(record, name, kinds, where, allowed)
-
-
-def _messages(value: list[Any] | str, where: str, name: str) -> tuple[dict[str, str], ...]:
+def _messages(value: list[Any] | str, where: str) -> tuple[dict[str, str], ...]:
     if isinstance(value, str):
         return ({"role": "user", "content": value},)
     if not value:
-        raise DataError(f"{where}: column {name} holds no message")
+        raise DataError(f"{where} holds no message")
     for number, message in enumerate(value, start=1):
-        _check_message(message, f"{where}: column {name}, message {number}")
+        _check_message(message, f"{where}, message {number}")
     return tuple({"role": message["role"], "content": message["content"]} for message in value)
 
 

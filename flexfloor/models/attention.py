@@ -87,6 +87,7 @@ class RolloutSelfAttention(SelfAttention):
         """
         query, key, value = self._project_rows(hidden_states)
         rows = packed_seq_params if inference_context is None else inference_context.rows
+        assert rows is not None and rotary_pos_emb is not None, "packed rows and rotary angles are needed"
         freqs = rotary_pos_emb[:, 0, 0][rows.position_ids_T]
         query, key = rotate_rows(query, freqs), rotate_rows(key, freqs)
         if inference_context is None:

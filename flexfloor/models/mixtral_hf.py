@@ -6,8 +6,11 @@ in one tensor. All experts must be held by this rank.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from megatron.core.models.gpt.gpt_model import GPTModel
+from torch import Tensor
 from transformers import MixtralConfig
 
 from flexfloor.models.config import ModelConfig
@@ -26,7 +29,7 @@ def hf_config(model: ModelConfig, *, vocab_size: int, max_sequence_length: int) 
         num_local_experts=model.num_experts,
         num_experts_per_tok=model.moe_router_topk,
         rms_norm_eps=model.norm_eps,
-        rope_theta=model.rope_theta,
+        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
         max_position_embeddings=max_sequence_length,
         tie_word_embeddings=model.tie_embeddings,
         sliding_window=None,
@@ -34,7 +37,7 @@ def hf_config(model: ModelConfig, *, vocab_size: int, max_sequence_length: int) 
     )
 
 
-def hf_state_dict(gpt: nn.Module) -> dict[str, Tensor]:
+def hf_state_dict(gpt: GPTModel) -> dict[str, Tensor]:
     """Weights of Megatron's `gpt` under Hugging Face's names."""
     state = {
         "model.embed_tokens.weight": gpt.embedding.word_embeddings.weight,
@@ -50,7 +53,7 @@ def hf_state_dict(gpt: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in state.items()}
 
 
-def _layer(layer: nn.Module) -> dict[str, Tensor]:
+def _layer(layer: Any) -> dict[str, Tensor]:
     config = layer.config
     heads, groups, dim = config.num_attention_heads, config.num_query_groups, config.kv_channels
     mixed = layer.self_attention.linear_qkv.weight.view(groups, heads // groups + 2, dim, -1)

@@ -6,15 +6,16 @@ ones are found by their short name, a user's own one as `model.family=package.mo
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from typing import Protocol
-
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_config import TransformerConfig
+from typing import TYPE_CHECKING, Protocol
 
 from flexfloor.errors import ConfigError
 from flexfloor.models.config import ModelConfig
+from flexfloor.names import did_you_mean
+
+if TYPE_CHECKING:
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_config import TransformerConfig
 
 
 class ModelFamily(Protocol):
@@ -41,18 +42,25 @@ def register_family(name: str, path: str) -> None:
         raise ConfigError(f"model family {name!r} is {_FAMILIES[name]} already and cannot become {path}")
 
 
+def family_path(name: str) -> str:
+    """The "package.module:Class" that `name` stands for, or is.
+
+    Raises ConfigError naming the nearest family.
+    """
+    path = _FAMILIES.get(name, name)
+    if ":" not in path:
+        known = ", ".join(sorted(_FAMILIES))
+        hint = did_you_mean(name, _FAMILIES)
+        raise ConfigError(f"model.family = {name!r}: must be {known} or package.module:Class; {hint}")
+    return path
+
+
 def get_family(name: str) -> ModelFamily:
     """The family of a registered name or of a "package.module:Class" path.
 
     Raises ConfigError naming the nearest family, or what could not be imported.
     """
-    path = _FAMILIES.get(name, name)
-    module_name, _, class_name = path.partition(":")
-    if not class_name:
-        near = difflib.get_close_matches(name, _FAMILIES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        allowed = f"one of {', '.join(sorted(_FAMILIES))} or package.module:Class"
-        raise ConfigError(f"model.family = {name!r}: must be {allowed}{hint}")
+    module_name, _, class_name = family_path(name).partition(":")
     try:
         return getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError) as error:

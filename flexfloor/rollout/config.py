@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from flexfloor.checks import require, require_choice, require_range
 
@@ -13,6 +14,9 @@ PATHS = ("fast", "reference")
 class SamplingConfig:
     """How one token is chosen from the logits."""
 
+    section: ClassVar[str] = "rollout"
+    """Full name of the section, for complaints."""
+
     temperature: float = 1.0
     """Divides the logits; 0 takes the most likely token."""
     top_p: float = 1.0
@@ -21,14 +25,21 @@ class SamplingConfig:
     """Only this many of the most likely tokens are sampled; 0 keeps all."""
 
     def __post_init__(self) -> None:
-        require_range("rollout.temperature", self.temperature, 0.0)
-        require_range("rollout.top_p", self.top_p, above=0.0, high=1.0)
-        require(self.top_k >= 0, "rollout.top_k", self.top_k, "0 (all tokens) or a positive number of tokens")
+        require_range(f"{self.section}.temperature", self.temperature, 0.0)
+        require_range(f"{self.section}.top_p", self.top_p, above=0.0, high=1.0)
+        require(
+            self.top_k >= 0,
+            f"{self.section}.top_k",
+            self.top_k,
+            "0 (all tokens) or a positive number of tokens",
+        )
 
 
 @dataclass(kw_only=True)
 class ValidationSamplingConfig(SamplingConfig):
     """Sampling for validation."""
+
+    section: ClassVar[str] = "rollout.val"
 
     temperature: float = 0.0
     n: int = 1

@@ -47,7 +47,7 @@ class RolloutContext(BaseInferenceContext):
     def __init__(self, cache: KVCache):
         super().__init__(materialize_only_last_token_logits=False)
         self.cache = cache
-        self.max_sequence_length = cache.keys.size(3)
+        self.max_sequence_length = cache.capacity
         self.sequence_len_offset = 0
         self.batch_size_offset = 0
         self.rows = PassRows(decode_ids=[], prompts=[], cache=cache)
@@ -63,15 +63,18 @@ class RolloutContext(BaseInferenceContext):
     def begin(self, rows: PassRows) -> None:
         """Set the rows of the coming pass; the joining prompts take the slots after the decoding ones."""
         self.rows = rows
-        self.cache.join(len(rows.prompt_lengths))
-        cache, B = self.cache, rows.num_decode
-        self._slots_B = torch.arange(B, device=cache.lengths.device)
-        self._positions_B = rows.position_ids_T[:B]
-        self._seen = int(self._positions_B.max()) + 1 if B else 0
-        places = torch.arange(self._seen, device=cache.lengths.device)
-        hidden_BC = places[None] > self._positions_B[:, None]
-        self._bias = torch.zeros(hidden_BC.shape, dtype=cache.keys.dtype, device=places.device)
-        self._bias = self._bias.masked_fill_(hidden_BC, float("-inf"))[:, None, None]
+        cache, B, device = self.cache, rows.num_decode, self.cache.lengths.device
+        new_slots = cache.join(len(rows.prompt_lengths))
+        counts = torch.tensor(rows.prompt_lengths, dtype=torch.long, device=device)
+        joining = torch.tensor(new_slots, dtype=torch.long, device=device).repeat_interleave(counts)
+        slots_T = torch.cat([torch.arange(B, device=device), joining])
+        self._places = cache.places(slots_T, rows.position_ids_T)
+        positions_B = rows.position_ids_T[:B]
+        self._seen = int(positions_B.max()) + 1 if B else 0
+        hidden_BC = torch.arange(self._seen, device=device)[None] > positions_B[:, None]
+        bias_BC = torch.zeros(hidden_BC.shape, dtype=cache.pairs.dtype, device=device)
+        bias_BC = bias_BC.masked_fill_(hidden_BC, float("-inf"))
+        self._bias = bias_BC.repeat_interleave(cache.pairs.size(3), 0)[:, None]  # [B G, 1, seen]
 
     def end(self) -> None:
         """Count the pass's rows into the lengths of their sequences."""
@@ -83,33 +86,19 @@ class RolloutContext(BaseInferenceContext):
 
     def attend(self, layer: int, query_TND: Tensor, key_TGD: Tensor, value_TGD: Tensor) -> Tensor:
         """Store the rows' keys and values and attend; [T, N, D]. `layer` counts from 0."""
-        B = self.rows.num_decode
-        pieces = []
-        if B:
-            pieces.append(self._decode(layer, query_TND[:B], key_TGD[:B], value_TGD[:B]))
-        if self.rows.prompt_lengths:
-            pieces.append(self._prefill(layer, query_TND[B:], key_TGD[B:], value_TGD[B:]))
-        if not pieces:
+        if not query_TND.size(0):
             return query_TND
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        self.cache.store(layer, self._places, key_TGD, value_TGD)
+        B = self.rows.num_decode
+        if query_TND.size(0) == B:
+            return self._decode(layer, query_TND)
+        prompts = (x[B:] for x in (query_TND, key_TGD, value_TGD))
+        prefilled = attend_packed(*prompts, self.rows.prompt_lengths)
+        return torch.cat((self._decode(layer, query_TND[:B]), prefilled)) if B else prefilled
 
-    def _decode(self, layer: int, query_BND: Tensor, key_BGD: Tensor, value_BGD: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        B, G, D = key_BGD.shape
-        keys[self._slots_B, :, self._positions_B] = key_BGD
-        values[self._slots_B, :, self._positions_B] = value_BGD
-        seen_keys = keys[:B, :, : self._seen].view(B * G, self._seen, D)
-        seen_values = values[:B, :, : self._seen].view(B * G, self._seen, D)
-        query = query_BND.reshape(B * G, -1, D) * D**-0.5
-        scores = torch.bmm(query, seen_keys.transpose(1, 2)).view(B, G, -1, self._seen)
-        weights = scores.add_(self._bias).softmax(-1).view(B * G, -1, self._seen)
-        return torch.bmm(weights, seen_values).view(B, -1, D)
-
-    def _prefill(self, layer: int, query_TND: Tensor, key_TGD: Tensor, value_TGD: Tensor) -> Tensor:
-        start = 0
-        for slot, length in enumerate(self.rows.prompt_lengths, self.rows.num_decode):
-            rows = slice(start, start + length)
-            self.cache.keys[layer, slot, :, :length] = key_TGD[rows].transpose(0, 1)
-            self.cache.values[layer, slot, :, :length] = value_TGD[rows].transpose(0, 1)
-            start += length
-        return attend_packed(query_TND, key_TGD, value_TGD, self.rows.prompt_lengths)
+    def _decode(self, layer: int, query_BND: Tensor) -> Tensor:
+        B, N, D = query_BND.shape
+        keys, values = self.cache.seen(layer, B, self._seen)
+        query = query_BND.reshape(keys.size(0), -1, D)
+        scores = torch.baddbmm(self._bias, query, keys.transpose(1, 2), alpha=D**-0.5)
+        return torch.bmm(scores.softmax(-1), values).view(B, N, D)

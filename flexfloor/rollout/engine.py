@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
-from torch import nn
+from megatron.core.models.gpt.gpt_model import GPTModel
 
 from flexfloor import device
 from flexfloor.checks import require
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class RolloutEngine:
     """Generates responses with the model as it is at each call."""
 
-    def __init__(self, model: nn.Module, *, group: dist.ProcessGroup, rollout: RolloutConfig, eos_id: int):
+    def __init__(self, model: GPTModel, *, group: dist.ProcessGroup, rollout: RolloutConfig, eos_id: int):
         """Args:
         model: Megatron's `GPTModel`, not wrapped.
         group: the expert-parallel group that runs passes together.
@@ -43,7 +43,7 @@ class RolloutEngine:
         """
         self.model, self.group, self.rollout, self.eos_id = model, group, rollout, eos_id
         unknown = unsupported(model) if rollout.path == "fast" else None
-        if unknown:
+        if unknown and dist.get_rank() == 0:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
         self.path_name = "reference" if unknown else rollout.path
 
@@ -76,12 +76,20 @@ class RolloutEngine:
         finally:
             self.model.train(was_training)
 
-    def _generate(self, requests, seed, sampling, on_finished, on_pass):
+    def _generate(
+        self,
+        requests: Sequence[Request],
+        seed: int | str,
+        sampling: SamplingConfig,
+        on_finished: Callable[[Response], None] | None,
+        on_pass: Callable[[PassProgress], None] | None,
+    ) -> tuple[list[Response], RolloutStats]:
         start = time.perf_counter()
-        batch = LiveBatch(
-            requests, self._new_cache(requests), seed=seed, sampling=sampling, eos_id=self.eos_id
-        )
-        path = FastPath(self.model) if self.path_name == "fast" else ReferencePath(self.model)
+        cache = self._new_cache(requests)
+        batch = LiveBatch(requests, cache, seed=seed, sampling=sampling, eos_id=self.eos_id)
+        path: FastPath | ReferencePath = ReferencePath(self.model)
+        if self.path_name == "fast":
+            path = FastPath(self.model, num_positions=cache.capacity)
         finished: list[Response] = []
         busy_seconds, passes = 0.0, 0
         while (rows := self._agree(batch, len(finished), on_pass)) is not None:
@@ -102,7 +110,9 @@ class RolloutEngine:
         )
         return finished, stats
 
-    def _agree(self, batch: LiveBatch, num_finished: int, on_pass) -> RowCounts | None:
+    def _agree(
+        self, batch: LiveBatch, num_finished: int, on_pass: Callable[[PassProgress], None] | None
+    ) -> RowCounts | None:
         """Admit, then learn every rank's rows for the coming pass; None when nobody has any."""
         own_rows = batch.admit()
         told = exchange_integers([own_rows, num_finished], self.group, device.current_device())

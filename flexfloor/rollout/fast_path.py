@@ -9,9 +9,13 @@ Shapes: T rows, H hidden, N query heads, G key/value heads, D channels, K expert
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.experts import swiglu_experts
@@ -21,7 +25,7 @@ from flexfloor.rollout.context import RolloutContext
 from flexfloor.rollout.linear import pack
 
 
-def unsupported(model: nn.Module) -> str | None:
+def unsupported(model: GPTModel) -> str | None:
     """What of `model` the fast path does not know; None when it knows all of it."""
     config = model.config
     checks = {
@@ -47,8 +51,16 @@ class FastPath:
     """Computes passes from the parameters that the model holds when the path is made."""
 
     @torch.inference_mode()
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: GPTModel, num_positions: int):
+        """Args:
+        num_positions: longest sequence, prompt and response, that a pass may hold.
+        """
         self.model = model
+        dtype = model.config.params_dtype
+        freqs = model.rotary_pos_emb.get_emb(num_positions)[:, 0]  # [positions, 1, D]
+        # Swapping the halves and negating the sine of the first one rotates pairs of channels.
+        first, second = freqs.sin().to(dtype).chunk(2, -1)
+        self.rotary = (freqs.cos().to(dtype), torch.cat((-first, second), -1))
         self.layers = [_Layer(layer, model.config) for layer in model.decoder.layers]
         tied = model.share_embeddings_and_output_weights
         self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
@@ -58,9 +70,7 @@ class FastPath:
         """[wanted, V] logits of the pass's last rows."""
         model, T = self.model, len(context.rows)
         hidden_TH = F.embedding(context.rows.input_ids_T, model.embedding.word_embeddings.weight)
-        freqs = model.rotary_pos_emb.get_emb(context.max_sequence_length)[:, 0, 0]
-        freqs_TD = freqs[context.rows.position_ids_T]
-        cos, sin = freqs_TD.cos().to(hidden_TH.dtype)[:, None], freqs_TD.sin().to(hidden_TH.dtype)[:, None]
+        cos, sin = (table[context.rows.position_ids_T] for table in self.rotary)
         for layer in self.layers:
             if T:
                 hidden_TH = hidden_TH + layer.attend(hidden_TH, cos, sin, context)
@@ -72,7 +82,7 @@ class FastPath:
 
 
 class _Layer:
-    def __init__(self, layer: nn.Module, config):
+    def __init__(self, layer: Any, config: TransformerConfig):
         self.index = layer.layer_number - 1
         self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.pre_mlp_layernorm.weight
         self.qkv = pack(layer.self_attention.linear_qkv.weight)
@@ -102,12 +112,11 @@ class _Layer:
         dtype = torch.promote_types(chosen_TK.dtype, torch.float32)
         probs_TK = chosen_TK.softmax(-1, dtype=dtype).to(normed.dtype)
         if len(rows.counts) == 1:
-            return swiglu_experts(normed, probs_TK, expert_TK, self.experts, config.num_moe_experts)
+            return swiglu_experts(normed, probs_TK, expert_TK, self.experts)
         gathered = gather_rows(normed, probs_TK, expert_TK, rows)
-        partial = swiglu_experts(*gathered, self.experts, config.num_moe_experts)
+        partial = swiglu_experts(*gathered, self.experts)
         return return_rows(partial, rows)
 
 
-def _rotate(x_TND: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x_TND.chunk(2, -1)
-    return x_TND * cos + torch.cat((-second, first), -1) * sin
+def _rotate(x_TND: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    return (x_TND * cos).addcmul_(x_TND.roll(x_TND.size(-1) // 2, -1), signed_sin)

@@ -29,7 +29,7 @@ def pack(weight: Tensor) -> Linear:
 
 
 def _blocks(weight: Tensor) -> bool:
-    return (
+    return bool(
         weight.device.type == "cpu"
         and weight.dtype is torch.float32
         and torch.backends.mkldnn.is_available()

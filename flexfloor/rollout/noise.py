@@ -37,15 +37,15 @@ def uniform(keys_B: Tensor, positions_B: Tensor, vocab_size: int) -> Tensor:
     base_B = _mix(_mix(keys_B + _GOLDEN) + positions_B * _GOLDEN)
     token_V = torch.arange(1, vocab_size + 1, device=keys_B.device) * _GOLDEN
     bits_BV = _shift(_mix(base_B[:, None] + token_V), 12)
-    return (bits_BV.double() + 0.5) * 2.0**-52
+    return bits_BV.double().add_(0.5).mul_(2.0**-52)
 
 
 def _shift(z: Tensor, by: int) -> Tensor:
     # An arithmetic shift of signed integers; the mask makes it the logical one that the hash wants.
-    return (z >> by) & ((1 << (64 - by)) - 1)
+    return (z >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
 def _mix(z: Tensor) -> Tensor:
-    z = (z ^ _shift(z, 30)) * _MULTIPLIERS[0]
-    z = (z ^ _shift(z, 27)) * _MULTIPLIERS[1]
-    return z ^ _shift(z, 31)
+    for by, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        z = _shift(z, by).bitwise_xor_(z).mul_(multiplier)
+    return _shift(z, 31).bitwise_xor_(z)

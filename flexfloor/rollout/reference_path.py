@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from megatron.core.models.gpt.gpt_model import GPTModel
+from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts
 from flexfloor.rollout.context import RolloutContext
@@ -12,7 +13,7 @@ from flexfloor.rollout.context import RolloutContext
 class ReferencePath:
     """Runs `GPTModel.forward` with the rollout's context."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: GPTModel):
         self.model = model
 
     # Not inference_mode: Megatron caches rotary angles, and training could not use cached ones made there.

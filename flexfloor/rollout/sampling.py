@@ -21,6 +21,9 @@ from torch import Tensor
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.noise import uniform
 
+CPU_BLOCK = 16 * 1024
+"""Logits that a CPU works on at a time, so that what it computes from them stays in its cache."""
+
 
 def sample(
     logits_BV: Tensor, keys_B: Tensor, positions_B: Tensor, sampling: SamplingConfig
@@ -35,35 +38,52 @@ def sample(
 
     Returns: token ids [B] int64 and their log-probabilities [B] float64.
     """
+    B, V = logits_BV.shape
+    block = max(1, CPU_BLOCK // V) if logits_BV.device.type == "cpu" else max(1, B)
+    rows = zip(logits_BV.split(block), keys_B.split(block), positions_B.split(block), strict=True)
+    drawn = [_sample_block(*block_rows, sampling) for block_rows in rows]
+    tokens, logprobs = zip(*drawn, strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+def _sample_block(
+    logits_BV: Tensor, keys_B: Tensor, positions_B: Tensor, sampling: SamplingConfig
+) -> tuple[Tensor, Tensor]:
     scaled_BV = logits_BV.double()
-    if sampling.temperature:
+    if sampling.temperature and sampling.temperature != 1.0:
         scaled_BV = scaled_BV / sampling.temperature
-    logprobs_BV = scaled_BV.log_softmax(-1)
-    token_B = (
-        _race(logprobs_BV, keys_B, positions_B, sampling) if sampling.temperature else scaled_BV.argmax(-1)
-    )
-    return token_B, logprobs_BV.gather(1, token_B[:, None])[:, 0]
+    scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
+    weights_BV = scaled_BV.exp()
+    totals_B1 = weights_BV.sum(-1, keepdim=True)
+    if sampling.temperature:
+        token_B = _race(_narrow(weights_BV, sampling), keys_B, positions_B)
+    else:
+        token_B = scaled_BV.argmax(-1)
+    return token_B, (scaled_BV.gather(1, token_B[:, None]) - totals_B1.log())[:, 0]
 
 
-def _race(logprobs_BV: Tensor, keys_B: Tensor, positions_B: Tensor, sampling: SamplingConfig) -> Tensor:
-    probs_BV = logprobs_BV.exp()
+def _narrow(weights_BV: Tensor, sampling: SamplingConfig) -> Tensor:
     if sampling.top_k:
-        probs_BV = keep_top_k(probs_BV, sampling.top_k)
+        weights_BV = keep_top_k(weights_BV, sampling.top_k)
     if sampling.top_p < 1.0:
-        probs_BV = keep_top_p(probs_BV, sampling.top_p)
-    arrival_BV = uniform(keys_B, positions_B, probs_BV.size(1)).log_().neg_()
-    return probs_BV.div_(arrival_BV).argmax(-1)
+        weights_BV = keep_top_p(weights_BV, sampling.top_p)
+    return weights_BV
 
 
-def keep_top_k(probs_BV: Tensor, top_k: int) -> Tensor:
-    """Zero all but the `top_k` largest probabilities of each row; ties at the edge are kept."""
-    edge_B1 = probs_BV.topk(min(top_k, probs_BV.size(1)), dim=-1).values[:, -1:]
-    return torch.where(probs_BV >= edge_B1, probs_BV, 0.0)
+def _race(weights_BV: Tensor, keys_B: Tensor, positions_B: Tensor) -> Tensor:
+    arrival_BV = uniform(keys_B, positions_B, weights_BV.size(1)).log_().neg_()
+    return weights_BV.div(arrival_BV).argmax(-1)
 
 
-def keep_top_p(probs_BV: Tensor, top_p: float) -> Tensor:
-    """Zero all but the fewest largest probabilities that reach `top_p` of the row's mass."""
-    sorted_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
+def keep_top_k(weights_BV: Tensor, top_k: int) -> Tensor:
+    """Zero all but the `top_k` largest weights of each row; ties at the edge are kept."""
+    edge_B1 = weights_BV.topk(min(top_k, weights_BV.size(1)), dim=-1).values[:, -1:]
+    return torch.where(weights_BV >= edge_B1, weights_BV, 0.0)
+
+
+def keep_top_p(weights_BV: Tensor, top_p: float) -> Tensor:
+    """Zero all but the fewest largest weights that reach `top_p` of the row's sum."""
+    sorted_BV, order_BV = weights_BV.sort(dim=-1, descending=True, stable=True)
     before_BV = sorted_BV.cumsum(-1) - sorted_BV
     kept_BV = before_BV < top_p * sorted_BV.sum(-1, keepdim=True)
-    return torch.zeros_like(probs_BV).scatter(1, order_BV, torch.where(kept_BV, sorted_BV, 0.0))
+    return torch.zeros_like(weights_BV).scatter(1, order_BV, torch.where(kept_BV, sorted_BV, 0.0))

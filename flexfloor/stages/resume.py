@@ -1,13 +1,19 @@
-"""Which checkpoint a run goes on from."""
+"""Which checkpoint a run goes on from, and what becomes of those that it leaves behind.
+
+Invariants:
+- Checkpoints of steps that a run trains again are set aside, never found again as its own.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import torch.distributed as dist
 
 from flexfloor.config import TrainerConfig
 from flexfloor.train.checkpoint import latest_checkpoint
+from flexfloor.train.checkpoint_folder import move_from
 
 
 def checkpoints_folder(trainer: TrainerConfig) -> Path:
@@ -23,3 +29,11 @@ def checkpoint_to_resume(trainer: TrainerConfig) -> Path | None:
         found = [latest_checkpoint(checkpoints_folder(trainer)) if given is None else Path(given)]
     dist.broadcast_object_list(found, src=0)
     return found[0]
+
+
+def set_aside_from(trainer: TrainerConfig, first_step: int) -> None:
+    """Move the run's checkpoints of `first_step` and later into a folder of their own; all ranks call it."""
+    if dist.get_rank() == 0:
+        folder = checkpoints_folder(trainer)
+        move_from(folder, first_step, folder / f"set-aside-{time.strftime('%Y%m%d-%H%M%S')}")
+    dist.barrier()

@@ -29,25 +29,16 @@ from flexfloor.worker import Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredResponse:
-    """A response with its prompt and score; `result` is None where the reward failed."""
+    """A response with its prompt, its text and its score."""
 
     prompt: Prompt
     response: Response
     text: str
-    result: RewardResult | None
+    result: RewardResult
 
     def saved(self) -> SavedResponse:
         """As a line of a responses file."""
-        return SavedResponse(
-            uid=self.prompt.uid,
-            data_source=self.prompt.data_source,
-            response_index=self.response.response_index,
-            prompt=self.prompt.text,
-            response=self.text,
-            finish_reason=self.response.finish_reason,
-            score=None if self.result is None else self.result.score,
-            ground_truth=self.prompt.ground_truth,
-        )
+        return _saved(self.prompt, self.response, self.text, self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +49,6 @@ class Rollout:
     """In the order of (prompt, response index)."""
     stats: list[RolloutStats]
     """By rank."""
-    own: RolloutStats
-    """This rank's."""
 
 
 def roll_out(
@@ -89,7 +78,7 @@ def roll_out(
     texts: dict[tuple[str, int], str] = {}
 
     def score(response: Response) -> None:
-        text = worker.tokenizer.decode(response.token_ids, skip_special_tokens=True)
+        text = str(worker.tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
         texts[response.uid, response.response_index] = text
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 
@@ -100,17 +89,25 @@ def roll_out(
         on_scoring(stats)
     results, failure = _collect(pool)
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
-    gathered: list = [None] * worker.layout.world_size
-    dist.all_gather_object(gathered, (mine, stats, failure))
+    told: list = [None] * worker.layout.world_size
+    dist.all_gather_object(told, (mine, stats, failure))
     order = {prompt.uid: index for index, prompt in enumerate(prompts)}
-    scored = [
-        ScoredResponse(prompt=by_uid[response.uid], response=response, text=text, result=result)
-        for rank_responses, _, _ in gathered
-        for response, text, result in rank_responses
-    ]
-    scored.sort(key=lambda each: (order[each.prompt.uid], each.response.response_index))
-    _raise_first([failure for _, _, failure in gathered], scored, rescue_path, worker.layout.rank)
-    return Rollout(responses=scored, stats=[each for _, each, _ in gathered], own=stats)
+    generated = sorted(
+        (each for rank_responses, _, _ in told for each in rank_responses),
+        key=lambda each: (order[each[0].uid], each[0].response_index),
+    )
+    failures = sorted(failure for _, _, failure in told if failure)
+    if failures:
+        if worker.layout.rank == 0:
+            write_responses(rescue_path, [_saved(by_uid[each[0].uid], *each) for each in generated])
+        raise RewardError(f"{failures[0]}\nwhat was generated is in {rescue_path}")
+    return Rollout(
+        responses=[
+            ScoredResponse(prompt=by_uid[response.uid], response=response, text=text, result=result)
+            for response, text, result in generated
+        ],
+        stats=[each for _, each, _ in told],
+    )
 
 
 def _own_requests(worker: Worker, prompts: Sequence[Prompt], n: int) -> list[Request]:
@@ -140,12 +137,14 @@ def _collect(pool: RewardPool) -> tuple[dict[tuple[str, int], RewardResult], str
         pool.close()
 
 
-def _raise_first(
-    failures: list[str | None], scored: list[ScoredResponse], rescue_path: Path, rank: int
-) -> None:
-    failed = sorted(failure for failure in failures if failure)
-    if not failed:
-        return
-    if rank == 0:
-        write_responses(rescue_path, [each.saved() for each in scored])
-    raise RewardError(f"{failed[0]}\nwhat was generated is in {rescue_path}")
+def _saved(prompt: Prompt, response: Response, text: str, result: RewardResult | None) -> SavedResponse:
+    return SavedResponse(
+        uid=prompt.uid,
+        data_source=prompt.data_source,
+        response_index=response.response_index,
+        prompt=prompt.text,
+        response=text,
+        finish_reason=response.finish_reason,
+        score=None if result is None else result.score,
+        ground_truth=prompt.ground_truth,
+    )

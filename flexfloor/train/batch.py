@@ -52,34 +52,32 @@ def pack(samples: Sequence[Sample], loss_agg_mode: str, device: torch.device) ->
     num_rows = np.array([sample.num_rows for sample in samples], dtype=np.int64)
     starts = np.concatenate(([0], num_rows.cumsum()))
     first_rows = [start + len(s.prompt_ids) - 1 for start, s in zip(starts[:-1], samples, strict=True)]
-    columns = {
-        "input_ids_T": _join([_row_tokens(s) for s in samples], np.int64),
-        "position_ids_T": _join([np.arange(n) for n in num_rows], np.int64),
-        "cu_seqlens": starts.astype(np.int32),
-        "rows_N": _join([row + np.arange(n) for row, n in zip(first_rows, lengths, strict=True)], np.int64),
-        "labels_N": _join([s.response_ids for s in samples], np.int64),
-        "weights_N": token_weights(loss_agg_mode, lengths),
-        "advantages_N": np.repeat(np.array([s.advantage for s in samples], dtype=np.float64), lengths),
-        "old_logprobs_N": _old_logprobs(samples),
-    }
-    return PackedBatch(**{name: _to_device(values, device) for name, values in columns.items()})
+    loss_rows = [row + np.arange(n) for row, n in zip(first_rows, lengths, strict=True)]
+    advantages = np.array([s.advantage for s in samples], dtype=np.float64)
+    old_logprobs = _old_logprobs(samples)
+    return PackedBatch(
+        input_ids_T=_join([_row_tokens(s) for s in samples], np.int64).to(device),
+        position_ids_T=_join([np.arange(n) for n in num_rows], np.int64).to(device),
+        cu_seqlens=_join([starts], np.int32).to(device),
+        rows_N=_join(loss_rows, np.int64).to(device),
+        labels_N=_join([s.response_ids for s in samples], np.int64).to(device),
+        weights_N=_join([token_weights(loss_agg_mode, lengths)], np.float64).to(device),
+        advantages_N=_join([np.repeat(advantages, lengths)], np.float64).to(device),
+        old_logprobs_N=None if old_logprobs is None else _join(old_logprobs, np.float64).to(device),
+    )
 
 
 def _row_tokens(sample: Sample) -> np.ndarray:
     return np.concatenate((sample.prompt_ids, sample.response_ids[:-1]))
 
 
-def _old_logprobs(samples: Sequence[Sample]) -> np.ndarray | None:
+def _old_logprobs(samples: Sequence[Sample]) -> list[np.ndarray] | None:
     given = [sample.old_logprobs for sample in samples if sample.old_logprobs is not None]
     if samples and not given:
         return None
     assert len(given) == len(samples), f"{len(given)} of {len(samples)} samples have old_logprobs"
-    return _join(given, np.float64)
+    return given
 
 
-def _join(parts: Sequence[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
-
-
-def _to_device(values: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
-    return None if values is None else torch.from_numpy(values).to(device)
+def _join(parts: Sequence[np.ndarray], dtype: type) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False))

@@ -208,7 +208,7 @@ def _on_first_rank(action: Callable[[], Any], complaint: str) -> None:
 
 def _on_every_rank(action: Callable[[], Any], complaint: str) -> Any:
     """Run `action` on this rank, meet the others, and raise on all if it failed on any."""
-    failure: Exception | None = None
+    failure: BaseException | None = None
     value = None
     try:
         value = action()

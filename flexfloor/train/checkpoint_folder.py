@@ -101,6 +101,14 @@ def prune(folder: Path, *, keep: int, newest: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def move_from(folder: Path, step: int, target: Path) -> None:
+    """Move the checkpoints of `step` and later to the folder `target`, which is made when there are any."""
+    for path in _candidates(folder):
+        if _step(path) >= step:
+            target.mkdir(exist_ok=True)
+            path.rename(target / path.name)
+
+
 def _candidates(folder: Path) -> list[Path]:
     """Folders with a checkpoint's name, the highest step first and the replaced one of a step last."""
     if not folder.is_dir():

@@ -28,7 +28,7 @@ def write_plain(path: Path, data: dict[str, Any]) -> None:
     """
     arrays: dict[str, np.ndarray] = {}
     path.with_suffix(".json").write_text(json.dumps(_plain(data, "extra", arrays)))
-    np.savez(path.with_suffix(".npz"), **arrays)
+    np.savez(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]  # no array is named allow_pickle
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -66,9 +66,9 @@ def test_other_warnings_of_the_same_module_still_show(category: type, module: st
     assert [str(warning.message) for warning in shown] == [message + " And more.", "Another message", message]
 
 
-def test_other_log_lines_still_show(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("name", "message"), quiet.EXPECTED_LOGS)
+def test_other_log_lines_still_show(name: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
     quiet.silence_expected()
-    [(name, message)] = quiet.EXPECTED_LOGS
     for text in (message, "Another message"):
         logging.getLogger(name).warning(text)
     assert [record.message for record in caplog.records] == ["Another message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -98,15 +99,15 @@ def go_on_after_loading(folder: str, dtype: str) -> dict[str, Any]:
 
 
 def save_before_the_first_step(folder: str) -> tuple[list[Any], list[Any]]:
-    """Two steps after a save of an untrained model, and two after loading it into a trained one."""
+    """Four steps after a save of an untrained model, and four after loading it into a trained one."""
     training = tiny_moe.build(ep_size=2)
     path = save(training, folder, 0)
-    unbroken = [tiny_moe.step(training, number) for number in range(2)]
+    unbroken = [tiny_moe.step(training, number) for number in range(4)]
     parallel.destroy()
     training = tiny_moe.build(ep_size=2, seed=99)
     tiny_moe.step(training, 7)
     load(training, path)
-    return unbroken, [tiny_moe.step(training, number) for number in range(2)]
+    return unbroken, [tiny_moe.step(training, number) for number in range(4)]
 
 
 def train_and_save(
@@ -161,13 +162,14 @@ def _arm(checkpoint_folder: Any, moment: str) -> None:
 
     rename = Path.rename
 
-    def rename_old_only(path: Path, target: Path) -> Path:
-        return rename(path, target) if str(target).endswith(".old") else die()
+    def die_at_the_last(path: Path, target: Path) -> Path:
+        # Upstream renames files of its own; the last rename is the one to the checkpoint's name.
+        return die() if re.fullmatch(r"step_\d+", Path(target).name) else rename(path, target)
 
     if moment == "before the manifest":
         checkpoint_folder._write_durably = die
     else:
-        Path.rename = rename_old_only
+        Path.rename = die_at_the_last
 
 
 def load_other_model(path: str, change: str) -> None:

@@ -83,6 +83,14 @@ _FAILURES: dict[str, Any] = {
 }
 
 
+def fail_in_turn(first: int) -> None:
+    """Both ranks raise, rank `first` a little earlier, as when a peer notices a broken connection."""
+    dist.barrier()
+    if dist.get_rank() != first:
+        time.sleep(0.1)
+    raise ValueError(f"rank {dist.get_rank()} raised")
+
+
 def a_lambda() -> Any:
     """A result that cannot travel."""
     return lambda: None
@@ -148,6 +156,12 @@ def test_failing_rank_is_named_soon(how: str, message: str) -> None:
     assert time.monotonic() - start < SOON_SECONDS
     if how in ("raise", "odd"):
         assert "_raise_" in raised.value.rank_traceback
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_first_of_two_failures_is_named(first: int) -> None:
+    with pytest.raises(RankError, match=f"^rank {first} of 2: ValueError: rank {first} raised"):
+        run_ranks(fail_in_turn, 2, first, threads_per_rank=1)
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:

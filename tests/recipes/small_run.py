@@ -1,6 +1,8 @@
 """A run of the demo recipe made small enough for tests."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from flexfloor.cli import main
@@ -46,3 +48,10 @@ def learned(metrics: dict[str, float]) -> dict[str, float]:
     """What a step's metrics say about what was generated and learned, without times and memory."""
     parts = ("critic/", "actor/", "response_length/", "prompt_length/", "val-core/", "sft/")
     return {name: value for name, value in metrics.items() if name.startswith(parts)}
+
+
+def command(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`flexfloor` in a process of its own: what its ranks print is captured, and nothing is warmed up."""
+    return subprocess.run(
+        [sys.executable, "-m", "flexfloor", *words], cwd=cwd, capture_output=True, text=True, timeout=250
+    )

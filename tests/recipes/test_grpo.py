@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from small_run import learned, metrics_of, run
+from small_run import SMALL, command, learned, metrics_of, run
 
 EXPECTED_METRICS = {
     "critic/score/mean",
@@ -34,9 +34,12 @@ EXPECTED_METRICS = {
 }
 
 
-def test_two_steps_leave_everything_a_user_is_promised(tmp_path, monkeypatch, capfd):
+def test_two_steps_leave_everything_a_user_is_promised(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    assert run(tmp_path, "trainer.logger=[console,jsonl,wandb]", "trainer.save_freq=1") == 0
+    overrides = ["trainer.logger=[console,jsonl,wandb]", "trainer.save_freq=1"]
+    done = command(["train", *SMALL, f"trainer.default_local_dir={tmp_path}", *overrides], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "a console without noise"
     metrics = metrics_of(tmp_path)
     assert sorted(metrics) == [0, 1, 2]
     assert set(metrics[1]) >= EXPECTED_METRICS
@@ -54,9 +57,8 @@ def test_two_steps_leave_everything_a_user_is_promised(tmp_path, monkeypatch, ca
     assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 1
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert {row["step"] for row in samples} == {0, 2} and len(samples) == 8
-    shown = capfd.readouterr().out
     for text in ("step 1/2", "mean reward", "validation accuracy", "tokens/s", "update_actor"):
-        assert text in shown
+        assert text in done.stdout
 
 
 def test_books_of_every_step_balance(tmp_path):
@@ -162,3 +164,38 @@ def test_rollout_command_generates_and_scores(tmp_path):
     for row in rows:
         assert 0 <= row["score"] <= 1 and row["finish_reason"] in ("eos", "length")
         assert row["ground_truth"] and row["prompt"].endswith("<assistant>")
+
+
+def test_starting_anew_leaves_no_checkpoint_that_is_not_its_own(tmp_path):
+    assert run(tmp_path, "trainer.save_freq=2") == 0
+    anew = ["trainer.resume_mode=disable", "trainer.save_freq=1", "trainer.total_training_steps=1"]
+    assert run(tmp_path, *anew) == 0
+    aside, *steps = sorted((tmp_path / "checkpoints").iterdir())
+    assert [path.name for path in steps] == ["step_000000", "step_000001"]
+    assert sorted(path.name for path in aside.iterdir()) == ["step_000000", "step_000002"]
+    assert sorted(metrics_of(tmp_path)) == [0, 1]
+
+
+FAMILY = """
+from flexfloor.models.mixtral import Mixtral
+
+class WideMixtral(Mixtral):
+    def transformer_config(self, model, *, ep_size):
+        config = super().transformer_config(model, ep_size=ep_size)
+        config.moe_router_topk_scaling_factor = 2.0
+        return config
+"""
+
+
+def test_a_family_and_a_recipe_of_the_users_own(tmp_path):
+    (tmp_path / "my_family.py").write_text(FAMILY)
+    recipe = tmp_path / "my_recipes" / "recipe" / "wide.yaml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text("# @package _global_\ndefaults:\n  - tiny-mixtral\nrollout:\n  n: 16\n")
+    small = [override for override in SMALL if not override.startswith(("recipe=", "rollout.n="))]
+    own = ["--config-dir", "my_recipes", "recipe=wide", "model.family=my_family:WideMixtral"]
+    folder = ["trainer.default_local_dir=out", "trainer.total_training_steps=1"]
+    done = command(["train", *own, *small, *folder], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("taking the reference path") == 1
+    assert 0 <= metrics_of(tmp_path / "out")[1]["critic/score/mean"] <= 1

@@ -15,7 +15,7 @@ from flexfloor import cli, launch
 from flexfloor.config import Config, compose
 from flexfloor.errors import DataError, FlexFloorError, RankError, RewardError
 
-SMALL = ["data.tasks=[{name: spell_backward}]", "data.train_size=8", "data.val_size=2"]
+SMALL = ["data.tasks=[{name: spell_backward}]", "data.train_size=32", "data.val_size=2"]
 
 
 @pytest.fixture

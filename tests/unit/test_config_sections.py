@@ -78,7 +78,7 @@ def _numeric_fields(section: Any, prefix: str = "") -> list[str]:
     return found
 
 
-MAY_BE_NEGATIVE = {"data.seed", "data.task_seed", "actor.entropy_coeff"}
+MAY_BE_NEGATIVE = {"data.task_seed", "actor.entropy_coeff"}
 
 
 @pytest.mark.parametrize("name", [name for name in _numeric_fields(Config()) if name not in MAY_BE_NEGATIVE])

@@ -36,8 +36,9 @@ def _write(path: Path, *rows: dict[str, Any]) -> None:
 def _outcome(command: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     started: list[Any] = []
     monkeypatch.setattr(launch, "run_ranks", lambda *args, **_: started.append(args))
-    good = ["data.train_files=good.jsonl", "reward.custom_reward_function.path=score.py"]
-    return cli.main([command, *good, *words]), len(started)
+    good = ["data.train_files=good.jsonl", "data.train_batch_size=1", "actor.ppo_mini_batch_size=1"]
+    scorer = "reward.custom_reward_function.path=score.py"
+    return cli.main([command, *good, scorer, *words]), len(started)
 
 
 @pytest.mark.parametrize("command", ["train", "rollout"])
@@ -58,6 +59,7 @@ def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch
         (["data.val_files=no_prompt.jsonl"], ["no_prompt.jsonl", "prompt"]),
         (["data.max_prompt_length=4"], ["good.jsonl", "data.max_prompt_length=4"]),
         (["sft.steps=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
+        (["data.train_batch_size=2"], ["data.train_batch_size=2"]),
         (["tokenizer.path=./nope"], ["tokenizer.path", "./nope"]),
         (["tokenizer.path=builtin:chars"], ["tokenizer.path", "builtin:char"]),
         (
@@ -95,6 +97,10 @@ def test_a_bad_input_is_told_before_any_rank_starts(
 @pytest.mark.parametrize(
     ("words", "part"),
     [
+        (
+            ["generate.split=train", "trainer.resume_mode=path", "trainer.resume_from_path=nope"],
+            "trainer.resume_from_path = 'nope': must be a folder that exists",
+        ),
         (["generate.split=val"], "generate.split = 'val': must be train without data.val_files"),
         (
             ["generate.split=train", "generate.output=good.jsonl/out.jsonl"],

@@ -1,5 +1,5 @@
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from flexfloor.data.demonstrations import demonstrate
@@ -20,8 +20,9 @@ def test_the_answer_is_the_ground_truth_and_eos(tokenizer):
 
 @pytest.mark.parametrize("pad", ["</s>", None], ids=["pad is eos", "no pad"])
 def test_exactly_one_eos_ends_an_answer_whatever_padding_is(pad):
-    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "</s>": 2}, "a"))
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "</s>": 2, "<s>": 3}, "a"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 3)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token=pad)
     [demonstration] = demonstrate([prompt("a b")], tokenizer, max_response_length=8)
     assert demonstration.response_ids == (0, 1, 2)

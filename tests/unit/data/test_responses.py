@@ -31,7 +31,7 @@ def test_a_file_stays_as_it_was_when_its_successor_is_not_finished(tmp_path):
     write_responses(file, [SavedResponse(**RESPONSE)])
 
     def breaking():
-        yield SavedResponse(**RESPONSE)
+        yield SavedResponse(**{**RESPONSE, "uid": "p/2"})
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -13,6 +13,7 @@ BUILT = build_char_tokenizer()
 
 
 @given(text=TEXTS)
+@example(text="a . b , c ? it 's n't <pad><eos>")
 def test_any_text_survives_encoding(text):
     assert BUILT.decode(BUILT(text)["input_ids"]) == text
 

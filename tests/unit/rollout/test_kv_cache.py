@@ -18,9 +18,10 @@ def new_cache(slots=4, capacity=6):
 
 
 def store(cache, slot, value):
-    position = int(cache.lengths[slot])
-    cache.keys[:, slot, :, position] = value
-    cache.values[:, slot, :, position] = -value
+    places = cache.places(torch.tensor([slot]), cache.lengths[slot : slot + 1])
+    for layer in range(2):
+        row = torch.full((1, 1, 2), value + layer, dtype=torch.float64)
+        cache.store(layer, places, row, -row)
     cache.lengths[slot] += 1
 
 
@@ -52,16 +53,38 @@ def test_sequences_keep_their_own_positions(moves):
         assert cache.num_live == len(held)
         for slot, expected in enumerate(held):
             assert int(cache.lengths[slot]) == len(expected)
-            assert cache.keys[1, slot, 0, : len(expected), 0].tolist() == expected
-            assert cache.values[0, slot, 0, : len(expected), 1].tolist() == [-value for value in expected]
+            for layer in range(2):
+                keys, values = cache.seen(layer, cache.num_live, len(expected))
+                assert keys[slot, :, 0].tolist() == [value + layer for value in expected]
+                assert values[slot, :, 1].tolist() == [-value - layer for value in expected]
 
 
 def test_a_new_sequence_finds_nothing_of_an_old_one():
     cache = new_cache(slots=1)
-    cache.keys.fill_(float("nan"))
-    cache.values.fill_(float("inf"))
+    cache.pairs[:, 0] = float("nan")
+    cache.pairs[:, 1] = float("inf")
     cache.join(1)
-    assert cache.keys.isfinite().all() and cache.values.isfinite().all()
+    assert cache.pairs.isfinite().all()
+
+
+def test_rows_of_many_slots_heads_and_positions_are_stored_where_they_belong():
+    cache = KVCache(
+        num_layers=1,
+        num_groups=3,
+        head_dim=2,
+        num_slots=4,
+        capacity=5,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    cache.join(4)
+    slots, positions = torch.tensor([3, 0, 0, 2]), torch.tensor([4, 0, 1, 2])
+    key = torch.arange(24.0).view(4, 3, 2)
+    cache.store(0, cache.places(slots, positions), key, key + 100)
+    for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
+        assert cache.pairs[0, 0, slot, :, position].equal(key[row])
+        assert cache.pairs[0, 1, slot, :, position].equal(key[row] + 100)
+    assert cache.pairs.count_nonzero() == 47, "nothing else is touched (one stored number is 0)"
 
 
 def test_bytes():
