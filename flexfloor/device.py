@@ -48,6 +48,17 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def random_state() -> torch.Tensor | None:
+    """State of the device's own generator; None on a CPU, whose generator is Torch's default one."""
+    return None if is_cpu_host() else torch.cuda.get_rng_state()
+
+
+def set_random_state(state: torch.Tensor) -> None:
+    """Restore the device's own generator; a CPU has none, so that a GPU's state is left aside there."""
+    if not is_cpu_host():
+        torch.cuda.set_rng_state(state)
+
+
 def default_threads(ranks_on_host: int) -> int:
     """CPU threads for one rank so that all ranks of this host together use its cores once."""
     cores = len(os.sched_getaffinity(0))

@@ -75,16 +75,28 @@ class Journal:
         dist.barrier()
         self.books.open_step(step)
         metrics: dict[str, float] = {}
-        yield metrics
+        try:
+            yield metrics
+        except Exception as error:
+            error.add_note(f"in step {step}")
+            if self._tracker:
+                self._tracker.finish(exit_code=1)
+            raise
         told: list = [None] * self.layout.world_size
         dist.all_gather_object(told, (self.books.close_step(), device.peak_memory_bytes()))
         if self._tracker:
             peak_bytes = sum(peak for _, peak in told)
             self._write(self._tracker, step, [record for record, _ in told], peak_bytes, metrics)
 
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """Account for a stage of the step."""
-        return self.books.stage(name)
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Account for a stage of the step; an error in it says so."""
+        with self.books.stage(name):
+            try:
+                yield
+            except Exception as error:
+                error.add_note(f"in stage {name}")
+                raise
 
     def mark_idle(self, stats: RolloutStats) -> None:
         """This rank has generated; its own responses were finished after `stats.busy_seconds` already."""

@@ -106,6 +106,8 @@ def run_this_rank(
 @functools.cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
+    # Some generated tasks follow the order of sets: with one seed a resumed run meets the same prompts.
+    os.environ.setdefault("PYTHONHASHSEED", "0")
     # A CUDA context does not survive a fork, so that nothing may touch the device before it.
     context.set_forkserver_preload(["flexfloor.preload"] if device.is_cpu_host() else [])
     return context

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from flexfloor import device
 from flexfloor.checks import require
 from flexfloor.config import Config, TrainerConfig, can_validate
 from flexfloor.data.demonstrations import demonstrate
@@ -23,6 +24,9 @@ from flexfloor.train.checkpoint_folder import complaint
 
 def check_training(config: Config) -> None:
     """Raise `ConfigError` or `DataError` for what would stop `flexfloor train` on its ranks."""
+    allowed = "float32 or float64 on a host without an accelerator, whose optimizer keeps no float32 copies"
+    trainable = config.model.dtype != "bfloat16" or not device.is_cpu_host()
+    require(trainable, "model.dtype", config.model.dtype, allowed)
     data = config.data
     ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
     _check_resume(config.trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -14,6 +15,8 @@ from flexfloor.config import Config
 from flexfloor.data.prompts import load_prompts
 from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.data.types import Prompt
+from flexfloor.data.uid import fingerprint
+from flexfloor.errors import DataError
 from flexfloor.models.build import build_model
 from flexfloor.parallel import Layout
 from flexfloor.reward.load import load_scorer
@@ -54,6 +57,7 @@ def set_up(config: Config) -> Worker:
     groups = parallel.groups()
     tokenizer = load_tokenizer(config.tokenizer.path)
     prompts = {split: load_prompts(config.data, tokenizer, split) for split in ("train", "val")}
+    _require_same_prompts(prompts)
     model = build_model(
         config.model,
         vocab_size=len(tokenizer),
@@ -72,3 +76,14 @@ def set_up(config: Config) -> Worker:
         ddp=build_ddp(model, groups),
         engine=RolloutEngine(model, group=groups.ep, rollout=config.rollout, eos_id=tokenizer.eos_token_id),
     )
+
+
+def _require_same_prompts(prompts: dict[str, list[Prompt]]) -> None:
+    prints: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(prints, fingerprint([*prompts["train"], *prompts["val"]]))
+    if len(set(prints)) > 1:
+        odd = next(rank for rank, found in enumerate(prints) if found != prints[0])
+        raise DataError(
+            f"rank {odd} has other prompts than rank 0: the data files differ, or a generated task follows "
+            "the order of sets; start every rank with PYTHONHASHSEED=0"
+        )

@@ -16,6 +16,7 @@ from flexfloor.recipes.sft import warm_start
 from flexfloor.config import Config
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.types import Prompt
+from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
 from flexfloor.stages.old_logprobs import recompute
 from flexfloor.stages.resume import checkpoint_to_resume, checkpoints_folder, set_aside_from
@@ -116,6 +117,7 @@ def open_run(worker: Worker) -> Run:
         config.data.train_batch_size,
         shuffle=config.data.shuffle,
         seed=config.data.seed,
+        fingerprint=fingerprint(worker.prompts["train"]),
     )
     checkpoint = checkpoint_to_resume(config.trainer)
     if checkpoint is not None:

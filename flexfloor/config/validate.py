@@ -16,6 +16,7 @@ from flexfloor.config.launch import LaunchConfig
 from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
+from flexfloor.models.config import DTYPE_BYTES
 from flexfloor.rollout.budget import kv_bytes_per_token, slots_for_budget
 
 
@@ -89,13 +90,19 @@ def _mini_batches(config: Config) -> None:
 
 
 def _kv_budget(config: Config) -> None:
-    data, budget, per_token = config.data, config.rollout.kv_budget_bytes, kv_bytes_per_token(config.model)
+    data, budget, model = config.data, config.rollout.kv_budget_bytes, config.model
+    per_token = kv_bytes_per_token(
+        num_layers=model.num_layers,
+        num_groups=model.num_query_groups,
+        head_dim=model.channels_per_head,
+        dtype_bytes=DTYPE_BYTES[model.dtype],
+    )
     longest = data.max_prompt_length + data.max_response_length
     allowed = (
         f"{longest * per_token} or more, for one sequence of data.max_prompt_length + "
         f"data.max_response_length = {longest} tokens of {per_token} bytes"
     )
-    slots = slots_for_budget(config.model, kv_budget_bytes=budget, tokens_per_slot=longest)
+    slots = slots_for_budget(kv_budget_bytes=budget, tokens_per_slot=longest, bytes_per_token=per_token)
     require(slots >= 1, "rollout.kv_budget_bytes", budget, allowed)
 
 

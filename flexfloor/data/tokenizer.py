@@ -1,8 +1,7 @@
-"""Loading a tokenizer, and the two questions that go wrong when each caller answers them alone.
+"""Loading a tokenizer, and which text a response is.
 
-Which id fills unused places: never the end-of-sequence id, whatever the tokenizer says, so that
-no mask that is derived from ids can take one for the other. Which text a response is: the tokens
-as they are without the one end-of-sequence token that finished it.
+A tokenizer needs an end-of-sequence token and no padding: nothing is ever padded, so that no mask can
+take one for the other.
 """
 
 from __future__ import annotations
@@ -30,13 +29,6 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"tokenizer.path={path}: it has no end-of-sequence token (eos_token)")
     return tokenizer
-
-
-def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id for unused places: the tokenizer's own, unless it has none or shares it with EOS."""
-    eos = tokenizer.eos_token_id
-    candidates = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id, 0, 1)
-    return next(i for i in candidates if i is not None and i != eos)
 
 
 def decode_response(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:

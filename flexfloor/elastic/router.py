@@ -11,9 +11,23 @@ import torch.nn.functional as F
 from megatron.core.transformer.moe.router import TopKRouter
 from torch import Tensor
 
+from flexfloor.elastic.load import ExpertLoad
+
 
 class ElasticRouter(TopKRouter):
     """Top-k router: [S, 1, H] hidden states to ([T, E] probabilities, [T, E] routing map)."""
+
+    load: ExpertLoad | None = None
+    """What counts the routed rows, while somebody wants to know."""
+    load_layer = 0
+    """Index of this router's MoE layer in `load`."""
+
+    def forward(self, input: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Route, and count the rows when asked to."""
+        probs, routing_map = super().forward(input, padding_mask)
+        if self.load is not None:
+            self.load.add(self.load_layer, routing_map.nonzero()[:, 1])
+        return probs, routing_map
 
     def gating(self, input: Tensor) -> Tensor:
         """Router logits [..., E] of hidden states [..., H]."""

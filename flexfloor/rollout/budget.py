@@ -7,15 +7,12 @@ Invariants:
 
 from __future__ import annotations
 
-from flexfloor.models.config import DTYPE_BYTES, ModelConfig
 
-
-def kv_bytes_per_token(model: ModelConfig) -> int:
+def kv_bytes_per_token(*, num_layers: int, num_groups: int, head_dim: int, dtype_bytes: int) -> int:
     """Bytes that one cached token takes on a rank: a key and a value for every KV head of every layer."""
-    channels = model.num_query_groups * model.channels_per_head
-    return 2 * model.num_layers * channels * DTYPE_BYTES[model.dtype]
+    return 2 * num_layers * num_groups * head_dim * dtype_bytes
 
 
-def slots_for_budget(model: ModelConfig, *, kv_budget_bytes: int, tokens_per_slot: int) -> int:
+def slots_for_budget(*, kv_budget_bytes: int, tokens_per_slot: int, bytes_per_token: int) -> int:
     """Sequences of up to `tokens_per_slot` cached tokens that fit in `kv_budget_bytes`; 0 = not even one."""
-    return kv_budget_bytes // (kv_bytes_per_token(model) * tokens_per_slot)
+    return kv_budget_bytes // (bytes_per_token * tokens_per_slot)

@@ -92,8 +92,7 @@ class RolloutContext(BaseInferenceContext):
         B = self.rows.num_decode
         if query_TND.size(0) == B:
             return self._decode(layer, query_TND)
-        prompts = (x[B:] for x in (query_TND, key_TGD, value_TGD))
-        prefilled = attend_packed(*prompts, self.rows.prompt_lengths)
+        prefilled = attend_packed(query_TND[B:], key_TGD[B:], value_TGD[B:], self.rows.prompt_lengths)
         return torch.cat((self._decode(layer, query_TND[:B]), prefilled)) if B else prefilled
 
     def _decode(self, layer: int, query_BND: Tensor) -> Tensor:

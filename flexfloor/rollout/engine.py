@@ -21,7 +21,10 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from flexfloor import device
 from flexfloor.checks import require
 from flexfloor.elastic.exchange import RowCounts, exchange_integers
+from flexfloor.elastic.load import ExpertLoad
+from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.batch import LiveBatch
+from flexfloor.rollout.budget import kv_bytes_per_token, slots_for_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
 from flexfloor.rollout.fast_path import FastPath, unsupported
 from flexfloor.rollout.kv_cache import KVCache
@@ -87,9 +90,11 @@ class RolloutEngine:
         start = time.perf_counter()
         cache = self._new_cache(requests)
         batch = LiveBatch(requests, cache, seed=seed, sampling=sampling, eos_id=self.eos_id)
-        path: FastPath | ReferencePath = ReferencePath(self.model)
+        num_experts = self.model.config.num_moe_experts
+        load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
+        path: FastPath | ReferencePath = ReferencePath(self.model, load)
         if self.path_name == "fast":
-            path = FastPath(self.model, num_positions=cache.capacity)
+            path = FastPath(self.model, load, num_positions=cache.capacity)
         finished: list[Response] = []
         busy_seconds, passes = 0.0, 0
         while (rows := self._agree(batch, len(finished), on_pass)) is not None:
@@ -107,6 +112,7 @@ class RolloutEngine:
             decoded_tokens=sum(len(response.token_ids) for response in finished),
             prefilled_tokens=batch.prefilled_tokens,
             peak_kv_bytes=batch.peak_kv_bytes,
+            expert_load=load.counts(),
         )
         return finished, stats
 
@@ -126,20 +132,23 @@ class RolloutEngine:
     def _new_cache(self, requests: Sequence[Request]) -> KVCache:
         config = self.model.config
         capacity = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
-        channels = config.num_query_groups * config.kv_channels
-        bytes_each = 2 * config.num_layers * channels * config.params_dtype.itemsize * capacity
-        allowed = self.rollout.kv_budget_bytes // bytes_each
-        require(
-            allowed >= 1,
-            "rollout.kv_budget_bytes",
-            self.rollout.kv_budget_bytes,
-            f"at least {bytes_each} bytes, one sequence of {capacity} tokens",
+        per_token = kv_bytes_per_token(
+            num_layers=config.num_layers,
+            num_groups=config.num_query_groups,
+            head_dim=config.kv_channels,
+            dtype_bytes=config.params_dtype.itemsize,
         )
+        budget = self.rollout.kv_budget_bytes
+        fitting = slots_for_budget(
+            kv_budget_bytes=budget, tokens_per_slot=capacity, bytes_per_token=per_token
+        )
+        allowed = f"at least {per_token * capacity} bytes, one sequence of {capacity} tokens"
+        require(fitting >= 1, "rollout.kv_budget_bytes", budget, allowed)
         return KVCache(
             num_layers=config.num_layers,
             num_groups=config.num_query_groups,
             head_dim=config.kv_channels,
-            num_slots=max(1, min(allowed, self.rollout.max_live_sequences, len(requests))),
+            num_slots=max(1, min(fitting, self.rollout.max_live_sequences, len(requests))),
             capacity=capacity,
             dtype=config.params_dtype,
             device=device.current_device(),

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.experts import swiglu_experts
+from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.rollout.context import RolloutContext
@@ -51,8 +52,9 @@ class FastPath:
     """Computes passes from the parameters that the model holds when the path is made."""
 
     @torch.inference_mode()
-    def __init__(self, model: GPTModel, num_positions: int):
+    def __init__(self, model: GPTModel, load: ExpertLoad, *, num_positions: int):
         """Args:
+        load: counts the rows of each expert.
         num_positions: longest sequence, prompt and response, that a pass may hold.
         """
         self.model = model
@@ -61,7 +63,7 @@ class FastPath:
         # Swapping the halves and negating the sine of the first one rotates pairs of channels.
         first, second = freqs.sin().to(dtype).chunk(2, -1)
         self.rotary = (freqs.cos().to(dtype), torch.cat((-first, second), -1))
-        self.layers = [_Layer(layer, model.config) for layer in model.decoder.layers]
+        self.layers = [_Layer(layer, model.config, load) for layer in model.decoder.layers]
         tied = model.share_embeddings_and_output_weights
         self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
 
@@ -82,7 +84,7 @@ class FastPath:
 
 
 class _Layer:
-    def __init__(self, layer: Any, config: TransformerConfig):
+    def __init__(self, layer: Any, config: TransformerConfig, load: ExpertLoad):
         self.index = layer.layer_number - 1
         self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.pre_mlp_layernorm.weight
         self.qkv = pack(layer.self_attention.linear_qkv.weight)
@@ -91,7 +93,7 @@ class _Layer:
         self.experts = {
             expert: (pack(up), pack(down)) for expert, (up, down) in layer.mlp.expert_weights().items()
         }
-        self.config = config
+        self.config, self.load = config, load
 
     def attend(self, hidden_TH: Tensor, cos: Tensor, sin: Tensor, context: RolloutContext) -> Tensor:
         config = self.config
@@ -109,6 +111,7 @@ class _Layer:
         config = self.config
         normed = F.rms_norm(hidden_TH, hidden_TH.shape[-1:], self.mlp_norm, config.layernorm_epsilon)
         chosen_TK, expert_TK = F.linear(normed, self.router).topk(config.moe_router_topk, dim=1)
+        self.load.add(self.index, expert_TK)
         dtype = torch.promote_types(chosen_TK.dtype, torch.float32)
         probs_TK = chosen_TK.softmax(-1, dtype=dtype).to(normed.dtype)
         if len(rows.counts) == 1:

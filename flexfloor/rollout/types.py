@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -32,7 +34,7 @@ class Response:
     """"eos" or "length"."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RolloutStats:
     """What one rank did in one rollout."""
 
@@ -46,6 +48,8 @@ class RolloutStats:
     prefilled_tokens: int
     peak_kv_bytes: int
     """Most KV cache that live sequences held at once."""
+    expert_load: np.ndarray
+    """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from flexfloor.data.responses import SavedResponse, write_responses
+from flexfloor.data.tokenizer import decode_response
 from flexfloor.data.types import Prompt
 from flexfloor.errors import RewardError
 from flexfloor.reward.pool import RewardPool
@@ -78,7 +79,7 @@ def roll_out(
     texts: dict[tuple[str, int], str] = {}
 
     def score(response: Response) -> None:
-        text = str(worker.tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
+        text = decode_response(worker.tokenizer, response.token_ids)
         texts[response.uid, response.response_index] = text
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flexfloor.elastic.load import violation
 from flexfloor.stages.rollout import Rollout
 from flexfloor.train.types import Sample
 
@@ -31,6 +32,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/prefilled_tokens": float(sum(stats.prefilled_tokens for stats in rollout.stats)),
         "rollout/passes": float(max(stats.passes for stats in rollout.stats)),
         "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),
+        **_expert_load(rollout),
     }
 
 
@@ -50,6 +52,18 @@ def agreement_metrics(
         "rollout_corr/logprob_abs_diff/max": float(np.abs(differences).max()),
         # the k1 estimate of KL(rollout || training), over tokens that the rollout sampled
         "rollout_corr/kl": float(differences.mean()),
+    }
+
+
+def _expert_load(rollout: Rollout) -> dict[str, float]:
+    """The worst and the mean violation of an even load, each as mean and maximum over the MoE layers."""
+    by_layer_LE = violation(np.sum([stats.expert_load for stats in rollout.stats], axis=0))
+    worst_L, mean_L = by_layer_LE.max(axis=1), by_layer_LE.mean(axis=1)
+    return {
+        "rollout/moe/max_vio/mean": float(worst_L.mean()),
+        "rollout/moe/max_vio/max": float(worst_L.max()),
+        "rollout/moe/avg_vio/mean": float(mean_L.mean()),
+        "rollout/moe/avg_vio/max": float(mean_L.max()),
     }
 
 

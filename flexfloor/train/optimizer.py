@@ -74,4 +74,7 @@ def build_scheduler(optimizer: MegatronOptimizer, optim: OptimConfig) -> Optimiz
         end_wd=optim.weight_decay,
         wd_incr_steps=0,
         wd_incr_style="constant",
+        # On resume the settings of this run hold, and only the number of steps made is restored.
+        use_checkpoint_opt_param_scheduler=False,
+        override_opt_param_scheduler=True,
     )

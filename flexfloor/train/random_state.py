@@ -23,11 +23,12 @@ def capture() -> dict[str, Any]:
     """States of Python's, NumPy's, Torch's and Megatron's named generators."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
+    device_state = device.random_state()
     return {
         "python": {"version": version, "words": np.array(words, dtype=np.uint64), "gauss": gauss},
         "numpy": [kind, keys, position, has_gauss, cached],
         "torch": torch.get_rng_state().numpy(),
-        "device": None if device.is_cpu_host() else torch.cuda.get_rng_state().numpy(),
+        "device": None if device_state is None else device_state.numpy(),
         "named": {name: state.numpy() for name, state in get_cuda_rng_tracker().get_states().items()},
     }
 
@@ -38,7 +39,7 @@ def restore(states: dict[str, Any]) -> None:
     random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
     np.random.set_state(tuple(states["numpy"]))
     torch.set_rng_state(torch.from_numpy(states["torch"]))
-    if states["device"] is not None and not device.is_cpu_host():
-        torch.cuda.set_rng_state(torch.from_numpy(states["device"]))
+    if states["device"] is not None:
+        device.set_random_state(torch.from_numpy(states["device"]))
     named = {name: torch.from_numpy(state) for name, state in states["named"].items()}
     get_cuda_rng_tracker().set_states(named)

@@ -48,8 +48,13 @@ def compute_logprobs(
     for members in plan[groups.dp_cp.rank()]:
         batch = pack([samples[i] for i in members], "token-mean", device.current_device())
         logprobs_N, _ = forward_logprobs(model, batch, temperature)
-        places = np.concatenate([np.arange(0), *(np.arange(bounds[i], bounds[i + 1]) for i in members)])
-        logprobs[torch.from_numpy(places).to(logprobs.device)] = logprobs_N.double()
+        logprobs[_places(bounds, members).to(logprobs.device)] = logprobs_N.double()
     # each token was computed by one rank and is 0 on the others
     dist.all_reduce(logprobs, group=groups.dp_cp)
     return np.split(logprobs.cpu().numpy(), bounds[1:-1]) if samples else []
+
+
+def _places(bounds: np.ndarray, members: Sequence[int]) -> torch.Tensor:
+    """Return where the response tokens of `members` lie among those of all samples, int64 [N]."""
+    ranges = [np.arange(bounds[i], bounds[i + 1]) for i in members]
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *ranges]))

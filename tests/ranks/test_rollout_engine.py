@@ -44,6 +44,20 @@ def test_a_rank_without_sequences_takes_part_to_the_end(path):
     assert idle.passes == busy.passes >= 20
 
 
+def loads(path):
+    _, stats = ranks.generate(ranks.new_model(2, "float64"), path=path, deal="by response")
+    return stats
+
+
+def test_every_row_chooses_its_experts_once_on_both_paths():
+    fast, reference = (start(loads, 2, path)[0] for path in ("fast", "reference"))
+    for ours, expected, num_responses in zip(fast, reference, (11, 10), strict=True):
+        assert (ours.expert_load == expected.expert_load).all()
+        # a response's first token comes from its prompt's pass, and its last one is never fed
+        rows = ours.prefilled_tokens + ours.decoded_tokens - num_responses
+        assert (ours.expert_load.sum(axis=1) == 2 * rows).all()
+
+
 def live_under_budget(budget):
     found, [stats] = ranks.generate(
         ranks.new_model(1, "float32"), path="fast", deal="by prompt", kv_budget_bytes=budget

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flexfloor import cli, launch
+from flexfloor import cli, device, launch
 
 ROW = {
     "data_source": "mine",
@@ -58,7 +58,14 @@ def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch
         (["data.train_files=no_source.jsonl"], ["no_source.jsonl", "data_source"]),
         (["data.val_files=no_prompt.jsonl"], ["no_prompt.jsonl", "prompt"]),
         (["data.max_prompt_length=4"], ["good.jsonl", "data.max_prompt_length=4"]),
-        (["sft.steps=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
+        (["sft.steps=1", "sft.batch_size=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
+        (["sft.steps=1", "sft.batch_size=2"], ["sft.batch_size = 2", "training prompts, 1"]),
+        (["model.family=mixtrall"], ["model.family", "mixtrall", "did you mean mixtral"]),
+        pytest.param(
+            ["model.dtype=bfloat16"],
+            ["model.dtype", "bfloat16", "float32"],
+            marks=pytest.mark.skipif(not device.is_cpu_host(), reason="an accelerator trains in bfloat16"),
+        ),
         (["data.train_batch_size=2"], ["data.train_batch_size=2"]),
         (["tokenizer.path=./nope"], ["tokenizer.path", "./nope"]),
         (["tokenizer.path=builtin:chars"], ["tokenizer.path", "builtin:char"]),

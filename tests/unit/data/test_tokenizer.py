@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from flexfloor.data.char_tokenizer import build_char_tokenizer
-from flexfloor.data.tokenizer import decode_response, load_tokenizer, padding_id
+from flexfloor.data.tokenizer import decode_response, load_tokenizer
 from flexfloor.errors import ConfigError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -79,20 +79,6 @@ def test_a_tokenizer_without_eos_is_refused(tmp_path):
     word_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="no end-of-sequence token"):
         load_tokenizer(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("specials", "expected"),
-    [
-        ({"eos_token": "</s>", "pad_token": "</s>", "bos_token": "<s>"}, 3),
-        ({"eos_token": "</s>", "pad_token": "<s>"}, 3),
-        ({"eos_token": "</s>"}, 0),
-        ({"eos_token": "a"}, 1),
-    ],
-)
-def test_padding_is_never_eos(specials, expected):
-    tokenizer = word_tokenizer(**specials)
-    assert padding_id(tokenizer) == expected != tokenizer.eos_token_id
 
 
 def test_the_scorer_sees_all_of_a_response_but_its_end(tokenizer):
