@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
@@ -43,6 +44,11 @@ class Worker:
     """For generation; its parameters are those that `ddp` trains."""
     ddp: DistributedDataParallel
     engine: RolloutEngine
+
+    @property
+    def model_identity(self) -> dict[str, Any]:
+        """What a checkpoint says about its model, and a run that goes on from it must agree with."""
+        return {**dataclasses.asdict(self.config.model), "vocab_size": len(self.tokenizer)}
 
 
 def set_up(config: Config) -> Worker:

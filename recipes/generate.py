@@ -12,7 +12,7 @@ import numpy as np
 from flexfloor.config import Config
 from flexfloor.data.responses import write_responses
 from flexfloor.stages.progress import rollout_progress
-from flexfloor.stages.resume import checkpoint_to_resume
+from flexfloor.stages.resume import checkpoint_to_resume, require_same_model
 from flexfloor.stages.rollout import ScoredResponse, roll_out
 from flexfloor.track.console import make_console
 from flexfloor.train.checkpoint import load_weights
@@ -25,6 +25,7 @@ def generate(config: Config) -> None:
     console = make_console(worker.layout.rank)
     checkpoint = checkpoint_to_resume(config.trainer)
     if checkpoint is not None:
+        require_same_model(checkpoint, worker.model_identity)
         load_weights(checkpoint, model=[worker.ddp])
     console.line(f"weights: {checkpoint or 'initial'}")
     responses = respond(worker, console)

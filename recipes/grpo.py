@@ -19,7 +19,12 @@ from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
 from flexfloor.stages.old_logprobs import recompute
-from flexfloor.stages.resume import checkpoint_to_resume, checkpoints_folder, set_aside_from
+from flexfloor.stages.resume import (
+    checkpoint_to_resume,
+    checkpoints_folder,
+    require_same_model,
+    set_aside_from,
+)
 from flexfloor.stages.rollout import Rollout, roll_out
 from flexfloor.stages.rollout_metrics import rollout_metrics, sample_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
@@ -121,6 +126,7 @@ def open_run(worker: Worker) -> Run:
     )
     checkpoint = checkpoint_to_resume(config.trainer)
     if checkpoint is not None:
+        require_same_model(checkpoint, worker.model_identity)
         train_step = build_train_step(worker)
         extra = load_checkpoint(
             checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
@@ -176,7 +182,12 @@ def save(run: Run, step: int) -> None:
             model=[run.worker.ddp],
             optimizer=run.train_step.optimizer,
             scheduler=run.train_step.scheduler,
-            extra={"step": step, "run_id": run.journal.run_id, "sampler": run.sampler.state_dict()},
+            extra={
+                "step": step,
+                "run_id": run.journal.run_id,
+                "sampler": run.sampler.state_dict(),
+                "model": run.worker.model_identity,
+            },
         )
 
 

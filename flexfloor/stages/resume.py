@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
 from flexfloor.config import TrainerConfig
-from flexfloor.train.checkpoint import latest_checkpoint
+from flexfloor.errors import CheckpointError
+from flexfloor.train.checkpoint import latest_checkpoint, read_extra
 from flexfloor.train.checkpoint_folder import move_from
 
 
@@ -29,6 +31,17 @@ def checkpoint_to_resume(trainer: TrainerConfig) -> Path | None:
         found = [latest_checkpoint(checkpoints_folder(trainer)) if given is None else Path(given)]
     dist.broadcast_object_list(found, src=0)
     return found[0]
+
+
+def require_same_model(checkpoint: Path, identity: dict[str, Any]) -> None:
+    """Raise `CheckpointError` naming the first setting of the model in which `checkpoint` is another one."""
+    saved = read_extra(checkpoint)["model"]
+    for name, here in identity.items():
+        if saved.get(name) != here:
+            raise CheckpointError(
+                f"{checkpoint} holds another model: model.{name} is {saved.get(name)} there and {here} here; "
+                "set trainer.default_local_dir or trainer.resume_mode=disable to start anew"
+            )
 
 
 def set_aside_from(trainer: TrainerConfig, first_step: int) -> None:

@@ -33,7 +33,7 @@ from flexfloor.train import checkpoint_folder, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
 from flexfloor.train.plain_data import read_plain, write_plain
 
-__all__ = ["latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = ["latest_checkpoint", "load_checkpoint", "load_weights", "read_extra", "save_checkpoint"]
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,16 @@ def load_checkpoint(
     _on_every_rank(lambda: _read_sharded(path, model, optimizer, scheduler, plain["has_stepped"]), complaint)
     _on_every_rank(lambda: _restore_random_state(path, manifest["world_size"]), complaint)
     return plain["extra"]
+
+
+def read_extra(path: Path) -> dict[str, Any]:
+    """What the caller added to the checkpoint at `path`, without loading anything.
+
+    Raises:
+        CheckpointError: when the checkpoint is not whole.
+    """
+    checkpoint_folder.require_whole(Path(path))
+    return read_plain(Path(path) / _PLAIN)["extra"]
 
 
 def load_weights(path: Path, *, model: list[torch.nn.Module]) -> None:

@@ -199,3 +199,12 @@ def test_a_family_and_a_recipe_of_the_users_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("taking the reference path") == 1
     assert 0 <= metrics_of(tmp_path / "out")[1]["critic/score/mean"] <= 1
+
+
+def test_going_on_with_another_model_is_told_in_its_settings(tmp_path, capfd):
+    assert run(tmp_path, "trainer.save_freq=2") == 0
+    more = ["trainer.total_training_steps=3", "model.num_experts=2"]
+    assert run(tmp_path, *more) == 1
+    message = capfd.readouterr().err
+    assert "model.num_experts is 4 there and 2 here" in message and "step_000002" in message
+    assert sorted(metrics_of(tmp_path)) == [0, 1, 2], "what was written stays"
