@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow bench-rollout test-gpu docs clean
+.PHONY: setup demo test lint types tests test-slow bench-rollout test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -40,6 +40,9 @@ bench-rollout: setup ## decode speed over Hugging Face generate, same weights
 
 docs: setup ## regenerate docs/patches.md
 	$(BIN)/python tools/make_patch_docs.py
+
+wheel: setup ## dist/flexfloor-*.whl, which holds all that a run needs
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info runs

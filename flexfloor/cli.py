@@ -1,11 +1,11 @@
-"""The command line: `flexfloor train`, `flexfloor rollout`, `flexfloor config`.
+"""The command line: `flexfloor train`, `flexfloor rollout`, `flexfloor config`, `flexfloor doctor`.
 
 Every command takes a recipe and overrides, all as Hydra's `name=value` words. What a user can mend
 is printed without a traceback.
 
 Invariants:
 - Exit status: 0 done; 2 bad settings or data, found before any rank starts wherever that is
-  possible; 1 a failure on a rank; 130 interrupted.
+  possible; 1 a failure on a rank, or something that the doctor finds in the way; 130 interrupted.
 - `flexfloor config` prints YAML on stdout and nothing else.
 """
 
@@ -29,6 +29,7 @@ examples:
   flexfloor train recipe=tiny-mixtral trainer.total_training_steps=20 actor.optim.lr=3e-4
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
   flexfloor config recipe=tiny-mixtral
+  flexfloor doctor
   torchrun --nproc-per-node 4 -m flexfloor train recipe=tiny-mixtral
 """
 _MAX_TRACEBACK_LINES = 20
@@ -82,10 +83,32 @@ def generate_on_rank(config: Config) -> None:
     generate(config)
 
 
-COMMANDS: dict[str, tuple[Callable[[Config], None], str]] = {
-    "train": (train, "warm start, then GRPO; resumes by itself"),
-    "rollout": (rollout, "generate and score only: one jsonl line a response, in generate.output"),
-    "config": (show, "print the composed configuration as YAML"),
+def doctor(overrides: list[str], config_dir: Path | None) -> int:
+    """Say what is installed, what this machine has and what would run on it; 0 when a run can be started."""
+    from flexfloor.doctor.report import examine
+
+    return 0 if examine(_recipes(), overrides, config_dir) else 1
+
+
+def _with_config(run: Callable[[Config], None]) -> Callable[[list[str], Path | None], int]:
+    def command(overrides: list[str], config_dir: Path | None) -> int:
+        run(compose(overrides, config_dir))
+        return 0
+
+    return command
+
+
+COMMANDS: dict[str, tuple[Callable[[list[str], Path | None], int], str]] = {
+    "train": (_with_config(train), "warm start, then GRPO; resumes by itself"),
+    "rollout": (
+        _with_config(rollout),
+        "generate and score only: one jsonl line a response, in generate.output",
+    ),
+    "config": (_with_config(show), "print the composed configuration as YAML"),
+    "doctor": (
+        doctor,
+        "versions, patches, memory, and what would run here; of all recipes or of the settings given",
+    ),
 }
 
 
@@ -98,8 +121,7 @@ def _run(words: list[str]) -> int:
         raise ConfigError(f"unknown command {words[0]}; {did_you_mean(words[0], COMMANDS)}")
     arguments, rest = parser.parse_known_args(words)
     command, _ = COMMANDS[arguments.command]
-    command(compose([*arguments.overrides, *_overrides(rest)], arguments.config_dir))
-    return 0
+    return command([*arguments.overrides, *_overrides(rest)], arguments.config_dir)
 
 
 def _overrides(words: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 
+import psutil
 import torch
 
 
@@ -26,6 +27,24 @@ def backend() -> str:
 def current_device() -> torch.device:
     """The device that this rank computes on."""
     return torch.device("cpu") if is_cpu_host() else torch.device("cuda", torch.cuda.current_device())
+
+
+def num_accelerators() -> int:
+    """Accelerators that ranks of this machine can own; 0 on a CPU host."""
+    return 0 if is_cpu_host() else torch.cuda.device_count()
+
+
+def describe() -> str:
+    """What ranks of this machine compute on, in words."""
+    names = [torch.cuda.get_device_name(index) for index in range(num_accelerators())]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "CPU"
+
+
+def free_memory_bytes() -> int:
+    """Memory that a run can still take: of the whole host on a CPU, of the fullest device on a GPU."""
+    if is_cpu_host():
+        return psutil.virtual_memory().available
+    return min(torch.cuda.mem_get_info(index)[0] for index in range(num_accelerators()))
 
 
 def claim_device(local_rank: int) -> torch.device:

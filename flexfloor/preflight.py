@@ -22,15 +22,20 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.train.checkpoint_folder import complaint
 
 
-def check_training(config: Config) -> None:
-    """Raise `ConfigError` or `DataError` for what would stop `flexfloor train` on its ranks."""
+def check_host(config: Config) -> None:
+    """Raise `ConfigError` for a setting that this machine cannot train with."""
     allowed = "float32 or float64 on a host without an accelerator, whose optimizer keeps no float32 copies"
     trainable = config.model.dtype != "bfloat16" or not device.is_cpu_host()
     require(trainable, "model.dtype", config.model.dtype, allowed)
+    family_path(config.model.family)
+
+
+def check_training(config: Config) -> None:
+    """Raise `ConfigError` or `DataError` for what would stop `flexfloor train` on its ranks."""
+    check_host(config)
     data = config.data
     ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
     _check_resume(config.trainer)
-    family_path(config.model.family)
     tokenizer = load_tokenizer(config.tokenizer.path)
     prompts = load_prompts(data, tokenizer, "train")
     PromptSampler(len(prompts), data.train_batch_size, shuffle=data.shuffle, seed=data.seed)

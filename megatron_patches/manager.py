@@ -84,6 +84,16 @@ def apply(patches: Iterable[Patch]) -> Application:
     return application
 
 
+def verify(patch: Patch) -> None:
+    """Check the patch's target as `apply` would, and change nothing.
+
+    Raises:
+        UpstreamChanged: the target is gone or its source is none of the hashes on record.
+    """
+    slot = _slots.get(patch.target) or _open_slot(patch)
+    _check_source(patch, slot.pristine)
+
+
 @contextmanager
 def applied(patches: Iterable[Patch]) -> Iterator[Application]:
     """Hold `patches` for the length of a `with` block."""

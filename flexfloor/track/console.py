@@ -96,16 +96,16 @@ class Console:
             (_last(row.prompt), _first(row.response), _first(row.ground_truth), f"{row.score:g}")
             for row in rows[:limit]
         ]
-        self._table(title, ("prompt", "response", "ground truth", "score"), cells, num_left=3)
+        self.table(title, ("prompt", "response", "ground truth", "score"), cells, num_left=3)
 
     def summary(self, summary: Summary) -> None:
         """Show what the run came to: its start against its end, then where time and memory went."""
-        self._table(summary_title(summary), ("", "start", "end"), summary_rows(summary))
-        self._table("", ("", "seconds", "share"), stage_rows(summary))
+        self.table(summary_title(summary), ("", "start", "end"), summary_rows(summary))
+        self.table("", ("", "seconds", "share"), stage_rows(summary))
         if summary.peak_gib is not None:
             self.line(f"peak memory of all ranks: {summary.peak_gib:.2f} GiB")
 
-    def _table(
+    def table(
         self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], num_left: int = 1
     ) -> None:
         """Print a table whose first `num_left` columns are set to the left, the others to the right."""
@@ -144,6 +144,11 @@ class NullConsole:
         """Nothing is written."""
 
     def summary(self, summary: Summary) -> None:
+        """Nothing is written."""
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], num_left: int = 1
+    ) -> None:
         """Nothing is written."""
 
 

@@ -150,7 +150,9 @@ def test_without_words_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> 
     assert "flexfloor train recipe=tiny-mixtral" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["-h"], ["train", "-h"], ["rollout", "--help"], ["config", "-h"]])
+@pytest.mark.parametrize(
+    "words", [["-h"], ["train", "-h"], ["rollout", "--help"], ["config", "-h"], ["doctor", "-h"]]
+)
 def test_help_is_no_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
@@ -168,7 +170,7 @@ def test_the_help_of_a_command_lists_the_recipes(capsys: pytest.CaptureFixture[s
     ("words", "message"),
     [
         (["trian"], "unknown command trian; did you mean train?"),
-        (["zzz"], "unknown command zzz; there is config, rollout, train"),
+        (["zzz"], "unknown command zzz; there is config, doctor, rollout, train"),
         (["train", "--recipe=tiny-mixtral"], "settings have no dashes: recipe=tiny-mixtral"),
         (["train", "tiny-mixtral"], "'tiny-mixtral': a setting is written name=value, a recipe recipe=name"),
         (["config", "--config-dir", "/nope", "recipe=x"], "--config-dir /nope: there is no such folder"),

@@ -1,0 +1,76 @@
+"""How much memory a run takes, estimated from its configuration: plain arithmetic, before any model exists.
+
+An estimate, for the question whether a run can be meant for this machine: it counts what grows with the
+model and the batch, and is within a third of the 1.5 GiB a rank that the demo was seen to take.
+
+Invariants:
+- Parameters are counted exactly, for a model whose attention and experts are Mixtral's.
+"""
+
+from __future__ import annotations
+
+from flexfloor.config import Config
+from flexfloor.models.config import DTYPE_BYTES, ModelConfig
+from flexfloor.rollout.budget import kv_bytes_per_token
+
+PROCESS_BYTES = 450 * 1024**2
+"""A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""
+ACTIVATION_FACTOR = 2
+"""What backward and the allocator hold beside what the forward pass keeps; seen on the demo."""
+
+
+def expert_parameters(model: ModelConfig) -> int:
+    """Parameters of one expert, over all layers."""
+    return model.num_layers * 3 * model.hidden_size * model.moe_ffn_hidden_size
+
+
+def dense_parameters(model: ModelConfig, vocab_size: int) -> int:
+    """All parameters but the experts': embeddings, attention, norms and routers."""
+    hidden = model.hidden_size
+    heads = 2 * model.num_attention_heads + 2 * model.num_query_groups
+    layer = hidden * heads * model.channels_per_head + 2 * hidden + hidden * model.num_experts
+    embeddings = hidden * vocab_size * (1 if model.tie_embeddings else 2)
+    return embeddings + model.num_layers * layer + hidden
+
+
+def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host: bool) -> int:
+    """Bytes that one rank takes in training.
+
+    Args:
+        vocab_size: rows of the embedding.
+        world_size: ranks of the run.
+        is_cpu_host: whether the rank's process itself counts, and no optimizer state is shared out.
+    """
+    model, ep = config.model, config.parallel.ep
+    dense = dense_parameters(model, vocab_size)
+    experts = expert_parameters(model) * model.num_experts // ep
+    if is_cpu_host:
+        # weight, gradient, Adam's two moments, and the rollout's copy in another layout
+        state = (dense + experts) * DTYPE_BYTES[model.dtype] * 5
+    else:
+        # weight, gradient in float32; master weight and two moments shared out over the copies
+        state = (dense + experts) * (DTYPE_BYTES[model.dtype] + 4)
+        state += 12 * (dense // world_size + experts * ep // world_size)
+    return state + kv_bytes(config) + activation_bytes(config, vocab_size) + PROCESS_BYTES * is_cpu_host
+
+
+def kv_bytes(config: Config) -> int:
+    """Bytes of the KV cache of one rank: its live sequences at full length, within the budget."""
+    model, data, rollout = config.model, config.data, config.rollout
+    per_token = kv_bytes_per_token(
+        num_layers=model.num_layers,
+        num_groups=model.num_query_groups,
+        head_dim=model.channels_per_head,
+        dtype_bytes=DTYPE_BYTES[model.dtype],
+    )
+    longest = data.max_prompt_length + data.max_response_length
+    return min(rollout.kv_budget_bytes, rollout.max_live_sequences * longest * per_token)
+
+
+def activation_bytes(config: Config, vocab_size: int) -> int:
+    """Bytes that forward and backward of one micro-batch take, logits included."""
+    model = config.model
+    width = model.hidden_size + model.num_attention_heads * model.channels_per_head
+    routed = model.moe_router_topk * (6 * model.hidden_size + 5 * model.moe_ffn_hidden_size)
+    per_token = model.num_layers * (10 * width + routed) + 4 * vocab_size
+    return ACTIVATION_FACTOR * config.actor.micro_batch_tokens * per_token * DTYPE_BYTES[model.dtype]

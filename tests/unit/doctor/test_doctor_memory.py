@@ -1,0 +1,74 @@
+"""The memory estimate, against an independent model and numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM
+
+from flexfloor.config import compose
+from flexfloor.doctor import memory
+from flexfloor.models.config import ModelConfig
+
+VOCAB_SIZE = 320
+
+
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("head_dim", [None, 24])
+def test_parameters_are_those_of_hugging_faces_mixtral(tie: bool, head_dim: int | None) -> None:
+    model = ModelConfig(
+        num_layers=3,
+        hidden_size=64,
+        moe_ffn_hidden_size=96,
+        num_experts=6,
+        tie_embeddings=tie,
+        head_dim=head_dim,
+    )
+    with torch.device("meta"):
+        theirs = MixtralForCausalLM(
+            MixtralConfig(
+                vocab_size=VOCAB_SIZE,
+                hidden_size=64,
+                intermediate_size=96,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                num_local_experts=6,
+                head_dim=head_dim,
+                tie_word_embeddings=tie,
+            )
+        )
+    ours = memory.dense_parameters(model, VOCAB_SIZE) + 6 * memory.expert_parameters(model)
+    assert ours == sum(parameter.numel() for parameter in theirs.parameters())
+
+
+def test_a_rank_on_a_cpu_holds_its_experts_and_everything_five_times() -> None:
+    # one layer, hidden 4, 2 heads of 2 with 2 groups, 4 experts of width 3 on 2 ranks, vocabulary 8
+    settings = ["model.num_layers=1", "model.hidden_size=4", "model.num_attention_heads=2"]
+    settings += ["model.num_query_groups=2", "model.moe_ffn_hidden_size=3", "model.num_experts=4"]
+    settings += ["data.tasks=[{name: spell_backward}]", "launch.nproc=2", "parallel.ep=2"]
+    settings += ["data.max_prompt_length=6", "data.max_response_length=4", "rollout.max_live_sequences=3"]
+    config = compose([*settings, "actor.micro_batch_tokens=10"])
+    dense = 4 * 8 * 2 + (4 * 4 * 4 + 2 * 4 + 4 * 4) + 4
+    own_experts = 2 * 3 * 4 * 3
+    kv = 3 * 10 * (2 * 2 * 2 * 4)
+    activations = 2 * 10 * (10 * 8 + 2 * (24 + 15) + 4 * 8) * 4
+    expected = (dense + own_experts) * 4 * 5 + kv + activations + memory.PROCESS_BYTES
+    assert memory.rank_bytes(config, vocab_size=8, world_size=2, is_cpu_host=True) == expected
+
+
+def test_accelerators_share_the_optimizer_out_and_the_process_is_the_hosts() -> None:
+    shape = ["recipe=tiny-mixtral", "model.dtype=bfloat16"]
+    config = compose([*shape, "launch.nproc=8"])
+    dense = memory.dense_parameters(config.model, VOCAB_SIZE)
+    experts = memory.expert_parameters(config.model) * 8
+    # 4 ranks share the experts, so that 8 ranks hold each expert twice and each dense weight 8 times
+    state = (dense + experts // 4) * 6 + 12 * (dense // 8 + experts // 8)
+    rest = memory.kv_bytes(config) + memory.activation_bytes(config, VOCAB_SIZE)
+    found = memory.rank_bytes(config, vocab_size=VOCAB_SIZE, world_size=8, is_cpu_host=False)
+    assert found == state + rest
+
+
+def test_the_kv_cache_stays_within_its_budget() -> None:
+    config = compose(["recipe=tiny-mixtral", "rollout.kv_budget_bytes=300000"])
+    assert memory.kv_bytes(config) == 300000
