@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexfloor.recipes.sft import warm_start
-
 from flexfloor.config import Config
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
+from flexfloor.recipes.sft import warm_start
+from flexfloor.stages.advantages import form_advantages
 from flexfloor.stages.old_logprobs import recompute
+from flexfloor.stages.reference import add_reference, keep_reference
 from flexfloor.stages.resume import (
     checkpoint_to_resume,
     checkpoints_folder,
@@ -26,16 +27,18 @@ from flexfloor.stages.resume import (
     set_aside_from,
 )
 from flexfloor.stages.rollout import Rollout, roll_out
-from flexfloor.stages.rollout_metrics import rollout_metrics, sample_metrics
+from flexfloor.stages.rollout_metrics import rollout_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
+from flexfloor.stages.train_step import build_train_step
 from flexfloor.stages.validate import validate
 from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
 from flexfloor.train.metrics import mean_over_updates
-from flexfloor.train.objective import grpo_objective
-from flexfloor.train.optimizer import build_optimizer, build_scheduler
+from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.step import TrainStep
 from flexfloor.train.types import Sample
 from flexfloor.worker import Worker, set_up
+
+MiniBatches = list[list[Sample]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class Run:
     journal: Journal
     sampler: PromptSampler
     train_step: TrainStep
+    reference: ReferenceWeights | None
+    """None without a KL term."""
     first_step: int
     """First step that is still to be trained."""
 
@@ -59,12 +64,13 @@ def train(config: Config) -> None:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             rollout = generate(run.worker, journal, prompts, step)
             metrics |= rollout_metrics(rollout)
+            samples = make_samples(rollout.responses, config.algorithm)
+            parts = split_mini_batches(samples, [p.uid for p in prompts], config.actor.ppo_mini_batch_size)
+            parts, compared = compare_policies(run, parts)
             with journal.stage("advantage"):
-                samples = make_samples(rollout.responses, config.algorithm)
-                metrics |= sample_metrics(samples, len(rollout.responses))
-                parts = split_mini_batches(
-                    samples, [p.uid for p in prompts], config.actor.ppo_mini_batch_size
-                )
+                parts, formed = form_advantages(parts, config.algorithm)
+            metrics |= compared | formed
+            metrics["critic/trained_fraction"] = len(samples) / len(rollout.responses)
             metrics |= update(run, parts)
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
@@ -95,13 +101,21 @@ def generate(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: 
         )
 
 
-def update(run: Run, parts: list[list[Sample]]) -> dict[str, float]:
-    """`actor.ppo_epochs` passes over the mini-batches; the metrics are means over the updates."""
-    actor = run.worker.config.actor
+def compare_policies(run: Run, parts: MiniBatches) -> tuple[MiniBatches, dict[str, float]]:
+    """Add what the training model and the reference make of the responses, where it is asked for."""
     metrics: dict[str, float] = {}
-    if actor.old_logprobs == "recompute":
+    if run.worker.config.actor.old_logprobs == "recompute":
         with run.journal.stage("old_log_prob"):
             parts, metrics = recompute(run.worker, parts)
+    if run.reference is not None:
+        with run.journal.stage("ref"):
+            parts = add_reference(run.worker, run.reference, parts)
+    return parts, metrics
+
+
+def update(run: Run, parts: MiniBatches) -> dict[str, float]:
+    """`actor.ppo_epochs` passes over the mini-batches; the metrics are means over the updates."""
+    actor = run.worker.config.actor
     found = []
     with (
         run.journal.stage("update"),
@@ -111,7 +125,7 @@ def update(run: Run, parts: list[list[Sample]]) -> dict[str, float]:
             for part in parts:
                 found.append(run.train_step.update(part))
                 bar.advance()
-    return metrics | mean_over_updates(found)
+    return mean_over_updates(found)
 
 
 def open_run(worker: Worker) -> Run:
@@ -131,13 +145,19 @@ def open_run(worker: Worker) -> Run:
         extra = load_checkpoint(
             checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
         )
+        reference = keep_reference(worker, checkpoint)
         sampler.load_state_dict(extra["sampler"])
         first_step = extra["step"] + 1
         set_aside_from(config.trainer, first_step)
         journal = Journal(config, worker.layout, run_id=extra["run_id"], first_step=first_step)
         journal.console.line(f"resumed from {checkpoint}, {config.trainer.total_training_steps} steps in all")
         return Run(
-            worker=worker, journal=journal, sampler=sampler, train_step=train_step, first_step=first_step
+            worker=worker,
+            journal=journal,
+            sampler=sampler,
+            train_step=train_step,
+            reference=reference,
+            first_step=first_step,
         )
     set_aside_from(config.trainer, 0)
     journal = Journal(config, worker.layout)
@@ -146,31 +166,19 @@ def open_run(worker: Worker) -> Run:
             metrics |= warm_start(worker, journal)
         # Built after the warm start: an optimizer may hold copies of the weights it was built from.
         train_step = build_train_step(worker)
-        run = Run(worker=worker, journal=journal, sampler=sampler, train_step=train_step, first_step=1)
+        run = Run(
+            worker=worker,
+            journal=journal,
+            sampler=sampler,
+            train_step=train_step,
+            reference=keep_reference(worker),
+            first_step=1,
+        )
         if config.trainer.val_before_train:
             metrics |= validate(worker, journal, 0)
         if config.trainer.save_freq > 0:
             save(run, 0)
     return run
-
-
-def build_train_step(worker: Worker) -> TrainStep:
-    """GRPO's loss with an optimizer and a schedule of its own."""
-    actor = worker.config.actor
-    optimizer = build_optimizer(worker.ddp, actor.optim, worker.groups)
-    objective = grpo_objective(
-        actor,
-        temperature=worker.config.rollout.temperature,
-        max_response_length=worker.config.data.max_response_length,
-    )
-    return TrainStep(
-        worker.ddp,
-        optimizer,
-        build_scheduler(optimizer, actor.optim),
-        objective,
-        worker.groups,
-        micro_batch_tokens=actor.micro_batch_tokens,
-    )
 
 
 def save(run: Run, step: int) -> None:
@@ -182,6 +190,7 @@ def save(run: Run, step: int) -> None:
             model=[run.worker.ddp],
             optimizer=run.train_step.optimizer,
             scheduler=run.train_step.scheduler,
+            reference=run.reference,
             extra={
                 "step": step,
                 "run_id": run.journal.run_id,

@@ -33,6 +33,7 @@ STATE_OF_STAGE: dict[str, State] = {
     ROLLOUT: State.GENERATING,
     "validation": State.GENERATING,
     "old_log_prob": State.TRAINING,
+    "ref": State.TRAINING,
     "update": State.TRAINING,
     "sft": State.TRAINING,
 }

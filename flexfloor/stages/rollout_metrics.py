@@ -1,4 +1,4 @@
-"""What a rollout and its advantages say as metrics, under verl's names."""
+"""What a rollout says as metrics, under verl's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from flexfloor.elastic.load import violation
 from flexfloor.stages.rollout import Rollout
-from flexfloor.train.types import Sample
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
@@ -19,14 +18,14 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
     scores = [each.result.score for each in responses]
     prompts = {each.prompt.uid: len(each.prompt.token_ids) for each in responses}
     return {
-        **_spread("critic/score", scores),
-        **_spread("critic/rewards", scores),
+        **spread("critic/score", scores),
+        **spread("critic/rewards", scores),
         **_extra_rewards(rollout),
-        **_spread("response_length", lengths),
+        **spread("response_length", lengths),
         "response_length/p50": float(np.percentile(lengths, 50)),
         "response_length/p90": float(np.percentile(lengths, 90)),
         "response_length/clip_ratio": float(np.mean(truncated)),
-        **_spread("prompt_length", list(prompts.values())),
+        **spread("prompt_length", list(prompts.values())),
         "perf/response_tokens": float(lengths.sum()),
         "perf/total_num_tokens": float(lengths.sum() + sum(len(each.prompt.token_ids) for each in responses)),
         "rollout/prefilled_tokens": float(sum(stats.prefilled_tokens for stats in rollout.stats)),
@@ -34,12 +33,6 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),
         **_expert_load(rollout),
     }
-
-
-def sample_metrics(samples: Sequence[Sample], num_responses: int) -> dict[str, float]:
-    """Advantages of the samples that are trained, and the share of responses that are."""
-    kept = {"critic/trained_fraction": len(samples) / num_responses}
-    return kept | (_spread("critic/advantages", [sample.advantage for sample in samples]) if samples else {})
 
 
 def agreement_metrics(
@@ -75,7 +68,8 @@ def _extra_rewards(rollout: Rollout) -> dict[str, float]:
     return {f"reward/{name}/mean": float(np.mean(found)) for name, found in values.items()}
 
 
-def _spread(name: str, values: Sequence[float] | np.ndarray) -> dict[str, float]:
+def spread(name: str, values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Mean, maximum and minimum of at least one value as `name`/mean, /max and /min."""
     array = np.asarray(values, dtype=np.float64)
     return {
         f"{name}/mean": float(array.mean()),

@@ -1,7 +1,8 @@
-"""From scored responses to training samples: advantages, and which groups are trained.
+"""From scored responses to training samples: which groups are trained, in which mini-batch.
 
 Invariants:
-- With `filter_groups` a group whose rewards are all equal gives no sample; otherwise its advantages are 0.
+- With `filter_groups` a group whose scores are all equal gives no sample; otherwise its advantages are 0
+  (or what the KL in its rewards makes of them).
 - Samples keep the order of the responses, and mini-batches hold whole groups in that order.
 """
 
@@ -12,27 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from flexfloor.stages.rollout import ScoredResponse
-from flexfloor.train.advantage import filter_groups, grpo_advantages
+from flexfloor.train.advantage import filter_groups
 from flexfloor.train.config import AlgorithmConfig
 from flexfloor.train.types import Sample
 
 
 def make_samples(responses: Sequence[ScoredResponse], algorithm: AlgorithmConfig) -> list[Sample]:
-    """One sample a response, with its advantage within its prompt's group."""
-    rewards = [each.result.score for each in responses]
+    """One sample a response of the trained groups, its score as reward; the advantage is still to come."""
+    scores = [each.result.score for each in responses]
     uids = [each.prompt.uid for each in responses]
-    advantages = grpo_advantages(
-        rewards,
-        uids,
-        [each.response.response_index for each in responses],
-        norm_by_std=algorithm.norm_adv_by_std_in_grpo,
-    )
-    kept = filter_groups(rewards, uids) if algorithm.filter_groups else np.ones(len(uids), dtype=bool)
-    return [
-        _sample(each, float(advantage))
-        for each, advantage, keep in zip(responses, advantages, kept, strict=True)
-        if keep
-    ]
+    kept = filter_groups(scores, uids) if algorithm.filter_groups else np.ones(len(uids), dtype=bool)
+    return [_sample(each) for each, keep in zip(responses, kept, strict=True) if keep]
 
 
 def split_mini_batches(
@@ -46,13 +37,12 @@ def split_mini_batches(
     return parts
 
 
-def _sample(each: ScoredResponse, advantage: float) -> Sample:
+def _sample(each: ScoredResponse) -> Sample:
     return Sample(
         uid=each.prompt.uid,
         response_index=each.response.response_index,
         prompt_ids=np.array(each.prompt.token_ids, dtype=np.int64),
         response_ids=np.array(each.response.token_ids, dtype=np.int64),
         old_logprobs=np.array(each.response.logprobs, dtype=np.float64),
-        advantage=advantage,
         reward=each.result.score,
     )

@@ -43,6 +43,8 @@ class PackedBatch:
     """float64 [N], the advantage of the token's response."""
     old_logprobs_N: torch.Tensor | None
     """float64 [N], nats; None when the samples have none."""
+    ref_logprobs_N: torch.Tensor | None
+    """float64 [N], nats; None when the samples have none."""
 
 
 def pack(samples: Sequence[Sample], loss_agg_mode: str, device: torch.device) -> PackedBatch:
@@ -54,7 +56,8 @@ def pack(samples: Sequence[Sample], loss_agg_mode: str, device: torch.device) ->
     first_rows = [start + len(s.prompt_ids) - 1 for start, s in zip(starts[:-1], samples, strict=True)]
     loss_rows = [row + np.arange(n) for row, n in zip(first_rows, lengths, strict=True)]
     advantages = np.array([s.advantage for s in samples], dtype=np.float64)
-    old_logprobs = _old_logprobs(samples)
+    old_logprobs = _all_or_none([s.old_logprobs for s in samples], "old_logprobs")
+    ref_logprobs = _all_or_none([s.ref_logprobs for s in samples], "ref_logprobs")
     return PackedBatch(
         input_ids_T=_join([_row_tokens(s) for s in samples], np.int64).to(device),
         position_ids_T=_join([np.arange(n) for n in num_rows], np.int64).to(device),
@@ -64,6 +67,7 @@ def pack(samples: Sequence[Sample], loss_agg_mode: str, device: torch.device) ->
         weights_N=_join([token_weights(loss_agg_mode, lengths)], np.float64).to(device),
         advantages_N=_join([np.repeat(advantages, lengths)], np.float64).to(device),
         old_logprobs_N=None if old_logprobs is None else _join(old_logprobs, np.float64).to(device),
+        ref_logprobs_N=None if ref_logprobs is None else _join(ref_logprobs, np.float64).to(device),
     )
 
 
@@ -71,11 +75,11 @@ def _row_tokens(sample: Sample) -> np.ndarray:
     return np.concatenate((sample.prompt_ids, sample.response_ids[:-1]))
 
 
-def _old_logprobs(samples: Sequence[Sample]) -> list[np.ndarray] | None:
-    given = [sample.old_logprobs for sample in samples if sample.old_logprobs is not None]
-    if samples and not given:
+def _all_or_none(values: Sequence[np.ndarray | None], name: str) -> list[np.ndarray] | None:
+    given = [value for value in values if value is not None]
+    if values and not given:
         return None
-    assert len(given) == len(samples), f"{len(given)} of {len(samples)} samples have old_logprobs"
+    assert len(given) == len(values), f"{len(given)} of {len(values)} samples have {name}"
     return given
 
 

@@ -1,9 +1,9 @@
 """Save and load a training run with Megatron's `dist_checkpointing`; all ranks call both.
 
-A checkpoint holds model and optimizer (sharded), schedule, what the caller adds (`extra`, taken from
-rank 0), and every rank's random states. The ranks share the folder's file system. The weights load at any
-EP size; a run goes on at any EP size above 1, or at 1 if it was saved at 1, because upstream keeps the
-experts' optimizer state under other names there.
+A checkpoint holds model and optimizer (sharded), schedule, the reference policy of a run that has one, what
+the caller adds (`extra`, taken from rank 0), and every rank's random states. The ranks share the folder's
+file system. The weights load at any EP size; a run goes on at any EP size above 1, or at 1 if it was saved
+at 1, because upstream keeps the experts' optimizer state under other names there.
 
 Invariants:
 - What is loaded equals what was saved, and nothing of it is silently left at its initial value.
@@ -32,13 +32,22 @@ from flexfloor.errors import CheckpointError
 from flexfloor.train import checkpoint_folder, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
 from flexfloor.train.plain_data import read_plain, write_plain
+from flexfloor.train.reference import ReferenceWeights
 
-__all__ = ["latest_checkpoint", "load_checkpoint", "load_weights", "read_extra", "save_checkpoint"]
+__all__ = [
+    "has_reference",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "read_extra",
+    "save_checkpoint",
+]
 
 logger = logging.getLogger(__name__)
 
 _WEIGHTS = "weights"
 _PLAIN = "plain"
+_REFERENCE = "reference"
 
 
 def save_checkpoint(
@@ -49,6 +58,7 @@ def save_checkpoint(
     optimizer: MegatronOptimizer,
     scheduler: OptimizerParamScheduler,
     extra: dict[str, Any],
+    reference: ReferenceWeights | None = None,
     keep: int | None = None,
 ) -> Path:
     """Write the checkpoint of `step` and return its folder, `folder`/step_000010 for step 10.
@@ -57,6 +67,7 @@ def save_checkpoint(
         folder: holds the checkpoints of one run; made when missing.
         model: Megatron modules, wrapped for data parallelism or not.
         extra: plain data (see `plain_data`); rank 0's is written.
+        reference: of `model`; None when there is no reference policy.
         keep: how many checkpoints to leave in `folder`, this one included; all when None.
 
     Raises:
@@ -70,6 +81,8 @@ def save_checkpoint(
     _on_every_rank(lambda: _write_plain_parts(partial, extra, has_stepped), complaint)
     stateful = optimizer if has_stepped else None
     _on_every_rank(lambda: _write_sharded(partial, model, stateful, scheduler), complaint)
+    if reference is not None:
+        _write_reference(partial / _REFERENCE, model, reference, complaint)
     world_size = dist.get_world_size()
     _on_first_rank(lambda: checkpoint_folder.finish(folder, step, world_size), f"cannot finish {partial}")
     if keep is not None:
@@ -112,8 +125,8 @@ def read_extra(path: Path) -> dict[str, Any]:
     return read_plain(Path(path) / _PLAIN)["extra"]
 
 
-def load_weights(path: Path, *, model: list[torch.nn.Module]) -> None:
-    """Load only the model's weights from the checkpoint at `path`, saved at whatever EP size.
+def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool = False) -> None:
+    """Load only the policy's weights, or the reference's, from the checkpoint at `path` of any EP size.
 
     Raises:
         CheckpointError: on every rank, when the checkpoint is not whole or does not fit.
@@ -121,10 +134,13 @@ def load_weights(path: Path, *, model: list[torch.nn.Module]) -> None:
     path = Path(path)
     complaint = f"cannot load {path}"
     _on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
-    _on_every_rank(
-        lambda: _load_sharded(path, model, _sharded_weights(model), StrictHandling.RAISE_UNEXPECTED),
-        complaint,
-    )
+    folder, wanted = path / (_REFERENCE if of_reference else _WEIGHTS), _sharded_weights(model)
+    _on_every_rank(lambda: _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED), complaint)
+
+
+def has_reference(path: Path) -> bool:
+    """Whether the checkpoint at `path` holds a reference policy."""
+    return (Path(path) / _REFERENCE).is_dir()
 
 
 def _write_plain_parts(partial: Path, extra: dict[str, Any], has_stepped: bool) -> None:
@@ -145,6 +161,14 @@ def _write_sharded(
     dist_checkpointing.save({**state, "scheduler": scheduler.state_dict()}, str(partial / _WEIGHTS))
 
 
+def _write_reference(
+    folder: Path, model: list[torch.nn.Module], reference: ReferenceWeights, complaint: str
+) -> None:
+    _on_first_rank(folder.mkdir, complaint)
+    with reference.swapped_in():
+        _on_every_rank(lambda: dist_checkpointing.save(_sharded_weights(model), str(folder)), complaint)
+
+
 def _read_sharded(
     path: Path,
     model: list[torch.nn.Module],
@@ -153,7 +177,7 @@ def _read_sharded(
     has_stepped: bool,
 ) -> None:
     wanted = _sharded_state(model, optimizer if has_stepped else None, is_loading=True)
-    state = _load_sharded(path, model, wanted, StrictHandling.RAISE_ALL)
+    state = _load_sharded(path / _WEIGHTS, model, wanted, StrictHandling.RAISE_ALL)
     if has_stepped:
         optimizer.load_state_dict(state["optimizer"])
     else:
@@ -163,10 +187,10 @@ def _read_sharded(
 
 
 def _load_sharded(
-    path: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling
+    folder: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling
 ) -> dict[str, Any]:
     """Load `wanted`, give the model its weights, and return all that was loaded."""
-    state = dist_checkpointing.load(wanted, str(path / _WEIGHTS), strict=strict)
+    state = dist_checkpointing.load(wanted, str(folder), strict=strict)
     for index, module in enumerate(model):
         _unwrapped(module).load_state_dict(state[f"model_{index}"])
     return state

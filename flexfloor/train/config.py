@@ -16,6 +16,8 @@ from flexfloor.checks import require, require_choice, require_range
 LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LR_DECAY_STYLES = ("constant", "linear", "cosine")
 OLD_LOGPROBS = ("rollout", "recompute")
+KL_NAMES = {"k1": "k1", "k2": "k2", "k3": "k3", "kl": "k1", "mse": "k2", "low_var_kl": "k3"}
+"""Schulman's name of each estimator by the names it may be asked for: his and verl's."""
 
 
 @dataclass(kw_only=True)
@@ -71,6 +73,12 @@ class ActorConfig:
     """How token losses become one number (`flexfloor.train.losses.aggregate`)."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus; the entropy is reported at 0 too."""
+    use_kl_loss: bool = False
+    """Add `kl_loss_coef` times the KL to the reference policy, aggregated like the loss."""
+    kl_loss_coef: float = 0.001
+    """0 only reports it."""
+    kl_loss_type: str = "k3"
+    """Estimator (`flexfloor.train.losses.kl`): k1, k2, k3, or verl's kl, mse, low_var_kl."""
     old_logprobs: str = "rollout"
     """`rollout` takes the sampler's own; `recompute` runs the training model once more."""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -83,6 +91,8 @@ class ActorConfig:
         require_choice("actor.loss_agg_mode", self.loss_agg_mode, LOSS_AGG_MODES)
         finite = math.isfinite(self.entropy_coeff)
         require(finite, "actor.entropy_coeff", self.entropy_coeff, "a finite number")
+        require_range("actor.kl_loss_coef", self.kl_loss_coef, 0)
+        require_choice("actor.kl_loss_type", self.kl_loss_type, KL_NAMES)
         require_choice("actor.old_logprobs", self.old_logprobs, OLD_LOGPROBS)
         self.optim.check("actor.optim")
 
@@ -95,7 +105,11 @@ class AlgorithmConfig:
     norm_adv_by_std_in_grpo: bool = True
     """Without it only the group's mean is taken off (Dr. GRPO)."""
     filter_groups: bool = False
-    """Train only groups whose rewards differ; in the others every advantage is 0."""
+    """Train only groups whose scores differ; in the others every advantage is 0, or comes from KL alone."""
+    use_kl_in_reward: bool = False
+    """Take `kl_coef` times log pi_old - log pi_ref, summed over the response, off its score."""
+    kl_coef: float = 0.001
 
     def __post_init__(self) -> None:
+        require_range("algorithm.kl_coef", self.kl_coef, 0)
         require_choice("algorithm.adv_estimator", self.adv_estimator, ("grpo",))

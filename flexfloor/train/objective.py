@@ -11,6 +11,7 @@ import torch
 from flexfloor.train.batch import PackedBatch
 from flexfloor.train.config import ActorConfig
 from flexfloor.train.losses.grpo import grpo_loss
+from flexfloor.train.losses.kl import kl_estimate
 from flexfloor.train.losses.sft import sft_loss
 from flexfloor.train.losses.token_loss import TokenLoss
 
@@ -32,6 +33,10 @@ class Objective:
     """What logits are divided by: the one that the responses were sampled at."""
     entropy_coeff: float = 0.0
     """Weight of the aggregated entropy, taken off the loss."""
+    kl_loss: Callable[[torch.Tensor, PackedBatch], torch.Tensor] | None = None
+    """Like `token_loss`, to the KL to the reference at each token, [N]; None without a reference."""
+    kl_loss_coef: float = 0.0
+    """Weight of the aggregated KL, added to the loss."""
 
 
 def grpo_objective(actor: ActorConfig, *, temperature: float, max_response_length: int) -> Objective:
@@ -46,7 +51,14 @@ def grpo_objective(actor: ActorConfig, *, temperature: float, max_response_lengt
         max_response_length=max_response_length,
         temperature=temperature,
         entropy_coeff=actor.entropy_coeff,
+        kl_loss=partial(_kl_loss, kind=actor.kl_loss_type) if actor.use_kl_loss else None,
+        kl_loss_coef=actor.kl_loss_coef,
     )
+
+
+def _kl_loss(logprobs_N: torch.Tensor, batch: PackedBatch, kind: str) -> torch.Tensor:
+    assert batch.ref_logprobs_N is not None, "samples without ref_logprobs"
+    return kl_estimate(logprobs_N, batch.ref_logprobs_N, kind)
 
 
 def sft_objective() -> Objective:

@@ -35,6 +35,8 @@ from flexfloor.train.objective import Objective
 from flexfloor.train.packing import plan_micro_batches
 from flexfloor.train.types import Sample
 
+KL_LOSS = "kl_loss"
+
 
 class TrainStep:
     """Holds what stays from one mini-batch to the next."""
@@ -69,9 +71,9 @@ class TrainStep:
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Take one optimizer step; all ranks call this with the same samples in the same order.
 
-        Returns: metrics under the objective's section, equal on all ranks: the loss, `entropy`, the
-            loss's own measures, `grad_norm`, `lr` (of this step) and `skipped_updates` (1 when there
-            was nothing to train, and then alone).
+        Returns: metrics under the objective's section, equal on all ranks: the loss, `kl_loss` where the
+            objective has one, `entropy`, the loss's own measures, `grad_norm`, `lr` (of this step) and
+            `skipped_updates` (1 when there was nothing to train, and then alone).
 
         Raises:
             FlexFloorError: the loss or the gradient is not finite.
@@ -115,6 +117,10 @@ class TrainStep:
         total_N = token_loss.loss_N
         if objective.entropy_coeff:
             total_N = total_N - objective.entropy_coeff * entropy_N
+        if objective.kl_loss is not None:
+            kl_N = objective.kl_loss(logprobs_N, batch)
+            total_N = total_N + objective.kl_loss_coef * kl_N
+            sums.add(KL_LOSS, kl_N * batch.weights_N)
         (total_N * batch.weights_N).sum().backward()
         sums.add(objective.loss_name, token_loss.loss_N * batch.weights_N)
         sums.add("tokens", torch.ones_like(entropy_N))
@@ -123,9 +129,11 @@ class TrainStep:
 
     def _means(self, sums: dict[str, float], denominator: int) -> dict[str, float]:
         tokens = sums.pop("tokens")
-        loss = sums.pop(self.objective.loss_name) / denominator
-        self._require_finite(self.objective.loss_name, loss)
-        return {self.objective.loss_name: loss} | {name: total / tokens for name, total in sums.items()}
+        names = [name for name in (self.objective.loss_name, KL_LOSS) if name in sums]
+        losses = {name: sums.pop(name) / denominator for name in names}
+        for name, loss in losses.items():
+            self._require_finite(name, loss)
+        return losses | {name: total / tokens for name, total in sums.items()}
 
     def _normalize(self, my_denominator: int, denominator: int) -> None:
         """Sum gradients over the ranks that share a parameter and divide by the mini-batch's denominator."""

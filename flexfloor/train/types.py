@@ -25,15 +25,20 @@ class Sample:
     """int64 [R]; ends with the EOS of a finished response, has none of a truncated one; R may be 0."""
     old_logprobs: np.ndarray | None = None
     """float64 [R], nats, of the policy that sampled, at the rollout's temperature."""
+    ref_logprobs: np.ndarray | None = None
+    """float64 [R], nats, of the reference policy at the same temperature; only where KL is used."""
     advantage: float = 0.0
     """One for the whole response."""
     reward: float = 0.0
+    """What the advantage is formed of: the score, less the KL where that is in the reward."""
 
     def __post_init__(self) -> None:
         assert len(self.prompt_ids) >= 1, f"{self.uid}/{self.response_index}: empty prompt"
-        if self.old_logprobs is not None:
-            lengths = len(self.old_logprobs), len(self.response_ids)
-            assert lengths[0] == lengths[1], f"{self.uid}/{self.response_index}: {lengths} logprobs, tokens"
+        for logprobs in (self.old_logprobs, self.ref_logprobs):
+            if logprobs is not None:
+                lengths = len(logprobs), len(self.response_ids)
+                told = f"{self.uid}/{self.response_index}: {lengths} logprobs, tokens"
+                assert lengths[0] == lengths[1], told
 
     @property
     def num_rows(self) -> int:

@@ -9,7 +9,7 @@ ADAM = {"lr": 1e-2, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "cli
 
 def make_samples(count, seed=0):
     """Samples of uneven lengths whose ratios fall on both sides of both clips."""
-    rng = np.random.default_rng(seed)
+    rng, ref_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     samples = []
     for index in range(count):
         prompt, response = rng.integers(1, 6), rng.integers(1, MAX_RESPONSE_LENGTH + 1)
@@ -18,6 +18,7 @@ def make_samples(count, seed=0):
                 "prompt": rng.integers(0, reference.VOCAB, prompt).tolist(),
                 "response": rng.integers(0, reference.VOCAB, response).tolist(),
                 "old_logprobs": (-np.log(reference.VOCAB) + rng.normal(0, 0.4, response)).tolist(),
+                "ref_logprobs": (-np.log(reference.VOCAB) + ref_rng.normal(0, 0.7, response)).tolist(),
                 "advantage": float(rng.normal() + 0.1 * index),
             }
         )
@@ -25,17 +26,19 @@ def make_samples(count, seed=0):
 
 
 NINE, ONE = make_samples(9), make_samples(1, seed=1)
-EMPTY = {"prompt": [3, 4], "response": [], "old_logprobs": [], "advantage": 2.0}
+EMPTY = {"prompt": [3, 4], "response": [], "old_logprobs": [], "ref_logprobs": [], "advantage": 2.0}
 SHUFFLED = [NINE[i] for i in (4, 8, 1, 0, 7, 3, 6, 2, 5)]
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
-def make_case(samples=NINE, *, budget=1000, mode="token-mean", entropy_coeff=0.0, kind="grpo"):
+def make_case(samples=NINE, *, budget=1000, mode="token-mean", entropy_coeff=0.0, kl=None, kind="grpo"):
+    """`kl` is the estimator and its coefficient."""
     return {
         "samples": samples,
         "budget": budget,
         "mode": mode,
         "entropy_coeff": entropy_coeff,
+        "kl": kl,
         "kind": kind,
     }
 
@@ -45,6 +48,10 @@ CASES = {
     **{f"{mode}, shuffled, one": make_case(SHUFFLED, mode=mode) for mode in MODES},
     "every sample alone": make_case(budget=1),
     "entropy bonus": make_case(budget=30, entropy_coeff=0.3, mode="seq-mean-token-mean"),
+    **{f"kl k3, {mode}": make_case(budget=16, mode=mode, kl=("k3", 0.7)) for mode in MODES},
+    "kl k1": make_case(budget=30, kl=("k1", 0.7), mode="seq-mean-token-mean"),
+    "kl k2 and entropy": make_case(SHUFFLED, entropy_coeff=0.3, kl=("k2", 0.4), mode="seq-mean-token-sum"),
+    "kl reported only": make_case(budget=30, kl=("k3", 0.0)),
     "one sample": make_case(ONE),
     "two samples and an empty response": make_case([NINE[0], EMPTY, NINE[1]], mode="seq-mean-token-sum"),
     "demonstrations": make_case(budget=20, kind="sft"),
@@ -61,6 +68,7 @@ def as_samples(samples, kind):
             prompt_ids=np.array(sample["prompt"]),
             response_ids=np.array(sample["response"], dtype=np.int64),
             old_logprobs=np.array(sample["old_logprobs"]) if kind == "grpo" else None,
+            ref_logprobs=np.array(sample["ref_logprobs"]) if kind == "grpo" else None,
             advantage=sample["advantage"],
         )
         for position, sample in enumerate(samples)
@@ -97,7 +105,11 @@ def make_step(ddp, groups, case, **optim):
     from flexfloor.train.optimizer import build_optimizer, build_scheduler
     from flexfloor.train.step import TrainStep
 
+    kind, coefficient = case["kl"] or ("k3", 1.0)
     actor = ActorConfig(
+        use_kl_loss=case["kl"] is not None,
+        kl_loss_type=kind,
+        kl_loss_coef=coefficient,
         clip_ratio_low=CLIP_LOW,
         clip_ratio_high=CLIP_HIGH,
         loss_agg_mode=case["mode"],

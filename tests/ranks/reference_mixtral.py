@@ -69,9 +69,9 @@ def token_distributions(weights, sample, temperature):
     return policy.log_prob(torch.tensor(sample["response"])), policy.entropy()
 
 
-def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_coeff, max_response_length):
-    """(loss, metrics) by the formulas; loss is tied to the weights."""
-    losses, entropies, clipped, kls = [], [], [], []
+def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_coeff, kl, max_response_length):
+    """(loss, metrics) by the formulas; loss is tied to the weights; `kl` is (estimator, coefficient)."""
+    losses, entropies, clipped, kls, ref_kls = [], [], [], [], []
     for sample in (s for s in samples if s["response"]):
         logprobs, entropy = token_distributions(weights, sample, temperature)
         old, advantage = torch.tensor(sample["old_logprobs"], dtype=torch.float64), sample["advantage"]
@@ -81,11 +81,20 @@ def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_co
         entropies.append(entropy)
         clipped.append((limited < unclipped).double())
         kls.append(old - logprobs)
+        ref_kls.append(kl_of(kl[0] if kl else "k3", logprobs, torch.tensor(sample["ref_logprobs"])))
     pg_loss = aggregate(losses, mode, max_response_length)
     loss = pg_loss - entropy_coeff * aggregate(entropies, mode, max_response_length)
+    ref_kl = aggregate(ref_kls, mode, max_response_length)
+    loss = loss + (kl[1] * ref_kl if kl else 0)
     means = {"entropy": entropies, "pg_clipfrac": clipped, "ppo_kl": kls}
     metrics = {name: torch.cat(values).mean().item() for name, values in means.items()}
-    return loss, metrics | {"pg_loss": pg_loss.item()}
+    return loss, metrics | {"pg_loss": pg_loss.item()} | ({"kl_loss": ref_kl.item()} if kl else {})
+
+
+def kl_of(kind, logprobs, ref_logprobs):
+    """Schulman's estimates of KL(pi, pi_ref), by ratios of probabilities."""
+    ratio = ref_logprobs.double().exp() / logprobs.exp()
+    return {"k1": -ratio.log(), "k2": ratio.log() ** 2 / 2, "k3": ratio - 1 - ratio.log()}[kind]
 
 
 def aggregate(values, mode, max_response_length):

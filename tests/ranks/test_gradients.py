@@ -61,6 +61,7 @@ def reference_loss(weights, case):
         clip_low=CLIP_LOW,
         clip_high=CLIP_HIGH,
         entropy_coeff=case["entropy_coeff"],
+        kl=case["kl"],
         max_response_length=MAX_RESPONSE_LENGTH,
     )
 
@@ -92,6 +93,7 @@ def test_gradients_and_metrics_are_the_references(ranks, name):
         reported = rank["cases"][name]["metrics"]
         assert reported == ranks[0]["cases"][name]["metrics"]
         assert reported[f"{section}/grad_norm"] == pytest.approx(norm, rel=1e-10)
+        assert ("actor/kl_loss" in reported) == ("kl_loss" in metrics)
         for metric, value in metrics.items():
             assert reported[f"{section}/{metric}"] == pytest.approx(value, rel=1e-10), metric
 

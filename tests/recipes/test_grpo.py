@@ -45,6 +45,7 @@ def test_two_steps_leave_everything_a_user_is_promised(tmp_path, monkeypatch):
     assert set(metrics[1]) >= EXPECTED_METRICS
     assert metrics[1]["actor/ppo_kl"] == pytest.approx(0, abs=1e-5), "the first ratio is 1"
     assert metrics[1]["actor/pg_clipfrac"] == 0
+    assert not {"timing_s/ref", "actor/kl_loss"} & metrics[1].keys(), "no reference where nothing asks for it"
     assert "val-core/reasoning_gym/spell_backward/mean@1" in metrics[0]
     assert "val-core/reasoning_gym/spell_backward/mean@1" in metrics[2]
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
@@ -90,7 +91,8 @@ def test_what_is_learned_does_not_depend_on_the_layout(tmp_path):
     for ranks, ep in layouts:
         folder = tmp_path / f"{ranks}-{ep}"
         layout = [f"launch.nproc={ranks}", f"parallel.ep={ep}", "model.dtype=float64"]
-        assert run(folder, *layout, "rollout.temperature=0.8", "actor.loss_agg_mode=seq-mean-token-mean") == 0
+        loss = ["actor.loss_agg_mode=seq-mean-token-mean", "actor.use_kl_loss=true", "actor.kl_loss_coef=0.5"]
+        assert run(folder, *layout, "rollout.temperature=0.8", *loss) == 0
         found.append([learned(metrics) for metrics in metrics_of(folder).values()])
     for layout, steps in zip(layouts[1:], found[1:], strict=True):
         for ours, expected in zip(steps, found[0], strict=True):

@@ -63,6 +63,7 @@ def test_a_step_with_two_stages_and_the_moments_between(books: Books, clock: Han
         ("rollout", State.GENERATING),
         ("validation", State.GENERATING),
         ("old_log_prob", State.TRAINING),
+        ("ref", State.TRAINING),
         ("update", State.TRAINING),
         ("sft", State.TRAINING),
         ("reward", State.WAITING),

@@ -53,6 +53,17 @@ def test_demonstrations_have_no_old_logprobs():
         pack([_sample([1], [2]), _sample([1], [2], old_logprobs=np.zeros(1))], "token-mean", CPU)
 
 
+def test_reference_logprobs_of_all_samples_or_of_none():
+    one, two = (
+        _sample([1], [2], ref_logprobs=np.array([-3.0])),
+        _sample([1, 5], [2, 4], ref_logprobs=np.ones(2)),
+    )
+    assert pack([one, two], "token-mean", CPU).ref_logprobs_N.tolist() == [-3.0, 1.0, 1.0]
+    assert pack([_sample([1], [2])], "token-mean", CPU).ref_logprobs_N is None
+    with pytest.raises(AssertionError, match="1 of 2 samples have ref_logprobs"):
+        pack([one, _sample([1], [2])], "token-mean", CPU)
+
+
 @pytest.mark.parametrize("response", [[4], [4, 5, 6]])
 def test_num_rows_is_what_packing_makes(response):
     sample = _sample([1, 2], response)
@@ -66,3 +77,5 @@ def test_empty_response_has_no_rows():
 def test_logprobs_must_match_tokens():
     with pytest.raises(AssertionError, match="u/0"):
         _sample([1], [2, 3], old_logprobs=np.zeros(3))
+    with pytest.raises(AssertionError, match="u/0"):
+        _sample([1], [2, 3], ref_logprobs=np.zeros(1))
