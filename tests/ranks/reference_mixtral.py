@@ -81,7 +81,9 @@ def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_co
         entropies.append(entropy)
         clipped.append((limited < unclipped).double())
         kls.append(old - logprobs)
-        ref_kls.append(kl_of(kl[0] if kl else "k3", logprobs, torch.tensor(sample["ref_logprobs"])))
+        ref_kls.append(
+            kl_of(kl[0] if kl else "k3", logprobs, torch.tensor(sample["ref_logprobs"], dtype=torch.float64))
+        )
     pg_loss = aggregate(losses, mode, max_response_length)
     loss = pg_loss - entropy_coeff * aggregate(entropies, mode, max_response_length)
     ref_kl = aggregate(ref_kls, mode, max_response_length)
@@ -93,7 +95,7 @@ def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_co
 
 def kl_of(kind, logprobs, ref_logprobs):
     """Schulman's estimates of KL(pi, pi_ref), by ratios of probabilities."""
-    ratio = ref_logprobs.double().exp() / logprobs.exp()
+    ratio = ref_logprobs.exp() / logprobs.exp()
     return {"k1": -ratio.log(), "k2": ratio.log() ** 2 / 2, "k3": ratio - 1 - ratio.log()}[kind]
 
 
