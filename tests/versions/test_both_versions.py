@@ -49,8 +49,8 @@ def runs(tmp_path_factory):
 
 def test_losses_of_three_steps_are_the_same(runs):
     ours, expected = (steps for _, steps in runs.values())
-    losses = [expected[step]["actor/pg_loss"] for step in (1, 2, 3)]
-    assert len({0.0, *losses}) == 4, f"the runs learn something: {losses}"
+    assert expected[0]["sft/loss"] > 1 and expected[1]["actor/grad_norm"] > 0.1, "there is something to learn"
+    assert len({expected[step]["actor/entropy"] for step in (1, 2, 3)}) == 3, "the weights move"
     for step in range(4):
         assert ours[step] == pytest.approx(expected[step], rel=1e-9, abs=1e-12), step
 
