@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+MCORE_NEXT := $(VENV)/mcore-next
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow bench-rollout test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-mcore-next bench-rollout test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -31,6 +32,18 @@ tests: setup
 
 test-slow: setup ## tests of more than a minute each
 	$(BIN)/python -m pytest -m slow
+
+# Megatron-Core 0.19.2 asks for Python 3.12 and runs on 3.11; its own folder leaves 0.16.1 in place. It imports
+# triton without depending on it.
+$(MCORE_NEXT)/installed: Makefile $(VENV)/installed
+	rm -rf $(MCORE_NEXT)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
+		--target $(MCORE_NEXT) megatron-core==0.19.2 triton==3.9.0
+	touch $@
+
+test-mcore-next: $(MCORE_NEXT)/installed ## what touches Megatron-Core, under 0.19.2; and both versions compared
+	PYTHONPATH=$(CURDIR)/$(MCORE_NEXT) $(BIN)/python -m pytest tests/patches tests/ranks tests/recipes
+	MCORE_NEXT=$(CURDIR)/$(MCORE_NEXT) $(BIN)/python -m pytest tests/versions
 
 test-gpu: setup ## tests that need a CUDA device; fails where there is none
 	$(BIN)/python -m pytest -m gpu tests/gpu

@@ -63,21 +63,21 @@ PATCHES = (
     host_view(
         "megatron.core.optimizer.clip_grads",
         why="the norm's buffers are made with device='cuda'",
-        upstream_sha={"0.16.1": "4a68e9aae8cb"},
+        upstream_sha={"0.16.1": "4a68e9aae8cb", "0.19.2": "9884205e23f0"},
     ),
     Patch(
         target="megatron.core.optimizer.clip_grads:clip_grad_by_total_norm_fp32",
         why="asserts that each gradient's type name is 'torch.cuda.FloatTensor'",
         remove_when="upstream checks the dtype instead of the type's name",
         wrap=_accept_host_gradients,
-        upstream_sha={"0.16.1": "8edb9da53650"},
+        upstream_sha={"0.16.1": "8edb9da53650", "0.19.2": "cf07b488fb76"},
     ),
     Patch(
         target="megatron.core.utils:local_multi_tensor_l2_norm",
         why="the fall-back norm is rounded to float32 and put on CUDA",
         remove_when="upstream's fall-back keeps dtype and device of the gradients",
         wrap=lambda _: _l2_norm,
-        upstream_sha={"0.16.1": "01526c55444a"},
+        upstream_sha={"0.16.1": "01526c55444a", "0.19.2": "01526c55444a"},
         kind=Kind.REPLACEMENT,
     ),
 )

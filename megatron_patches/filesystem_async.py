@@ -67,4 +67,12 @@ PATCHES = (
         upstream_sha={"0.16.1": "349269cbdd56"},
         kind=Kind.REPLACEMENT,
     ),
+    Patch(
+        target=f"{_MODULE}:get_write_results_queue",
+        why="starts one more process, which imports everything anew, to carry the results of the writers",
+        remove_when="a save that nobody asked to be asynchronous is written by the rank itself",
+        wrap=_queue_in_process,
+        upstream_sha={"0.19.2": "e395fb0e86a0"},
+        kind=Kind.REPLACEMENT,
+    ),
 )

@@ -19,7 +19,7 @@ from megatron_patches import (
     tensor_parallel_random,
     torch_cuda,
 )
-from megatron_patches.patch import Patch
+from megatron_patches.patch import Patch, patches_for_version, upstream_version
 
 EVERY_HOST: tuple[Patch, ...] = (*parallel_state.PATCHES, *filesystem_async.PATCHES)
 """What has no seam upstream, on any host."""
@@ -38,8 +38,9 @@ _held: list[manager.Application] = []
 
 
 def patches_for_host() -> tuple[Patch, ...]:
-    """The list that `start_up` applies on this machine."""
-    return (*EVERY_HOST, *CPU_HOST) if device.is_cpu_host() else EVERY_HOST
+    """The list that `start_up` applies on this machine, to the Megatron-Core that is installed."""
+    patches = (*EVERY_HOST, *CPU_HOST) if device.is_cpu_host() else EVERY_HOST
+    return patches_for_version(patches, upstream_version("megatron.core"))
 
 
 def start_up() -> list[str]:

@@ -32,6 +32,6 @@ PATCHES = (
         "so on the CPU tensors reach all_to_all_single, which refuses them",
         remove_when="the dispatcher hands on integers on every device",
         wrap=_take_integer_splits,
-        upstream_sha={"0.16.1": "a4e3e4984091"},
+        upstream_sha={"0.16.1": "a4e3e4984091", "0.19.2": "f36b0fef6519"},
     ),
 )

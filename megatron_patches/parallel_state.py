@@ -49,6 +49,6 @@ PATCHES = (
         why="upstream fixes the expert group at start-up; a rollout that releases ranks has to switch it",
         remove_when="upstream's modules take the expert group from the ProcessGroupCollection throughout",
         wrap=_answer_for_active_group,
-        upstream_sha={"0.16.1": "bb5022ff32db"},
+        upstream_sha={"0.16.1": "bb5022ff32db", "0.19.2": "bb5022ff32db"},
     ),
 )

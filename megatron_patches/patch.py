@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import ModuleType
@@ -58,7 +58,8 @@ class Patch:
     wrap: Callable[[Any], Any]
     """Gets the original (None for a definition) and returns what takes its place."""
     upstream_sha: Mapping[str, str]
-    """Upstream version -> `source_sha` of the original there; empty for a stand-in."""
+    """Upstream version -> `source_sha` of the original there; empty for a stand-in. A supported version
+    that is not named does without the patch: it has the fault no longer, or under another name."""
     kind: Kind = Kind.WRAPPER
 
     def __post_init__(self) -> None:
@@ -88,6 +89,20 @@ def source_sha(original: Any, module: ModuleType) -> str:
 
 
 def upstream_version(module: str) -> str:
-    """Version of the distribution that `module` belongs to, as the code on the path states it."""
+    """Version of the distribution that `module` belongs to, as the code on the path states it.
+
+    Without the local part: 0.19 appends the commit of whatever git checkout it is installed under.
+    """
     package = "megatron.core" if module.startswith("megatron.") else module.partition(".")[0]
-    return importlib.import_module(package).__version__
+    return importlib.import_module(package).__version__.partition("+")[0]
+
+
+def patches_for_version(patches: Iterable[Patch], version: str) -> tuple[Patch, ...]:
+    """Those of `patches` that upstream's `version` needs; all of them when no record names the version.
+
+    So an upstream that nobody has looked at is checked against every hash, and stops with a target.
+    """
+    patches = tuple(patches)
+    if not any(version in patch.upstream_sha for patch in patches):
+        return patches
+    return tuple(patch for patch in patches if patch.kind is Kind.STAND_IN or version in patch.upstream_sha)

@@ -12,6 +12,7 @@ import warnings
 
 _NO_KERNELS = "Transformer Engine and Apex are not installed. Falling back to "
 _LOCAL_SCALE = _NO_KERNELS + "local implementations of multi_tensor_applier and multi_tensor_scale"
+_ALONE = "torch.distributed is disabled, unavailable or uninitialized, assuming the intent is"
 _SHARDED_TENSOR = "Please use DTensor instead and we are deprecating ShardedTensor."
 
 EXPECTED_WARNINGS: tuple[tuple[type[Warning], str, str], ...] = (
@@ -31,12 +32,23 @@ EXPECTED_WARNINGS: tuple[tuple[type[Warning], str, str], ...] = (
         "megatron.core.models.gpt.gpt_layer_specs",
         "Apex is not installed. Falling back to Torch Norm",
     ),
+    (
+        UserWarning,
+        "megatron.core.hyper_comm_grid",
+        "absl.logging is not installed. Using logging.getLogger(__name__) instead. "
+        "Please install absl.logging with `pip install absl-py` to use absl.logging.",
+    ),  # 0.19
     # On use: upstream's own defaults and calls, which nothing on our side chooses.
     (
         UserWarning,
         "megatron.core.transformer.transformer_config",
         "full scope is deprecated. Use empty cuda_graph_scope to capture the whole layer.",
     ),
+    (
+        UserWarning,
+        "megatron.core.transformer.transformer_config",
+        "full scope is deprecated. Use empty cuda_graph_modules to capture the whole layer.",
+    ),  # 0.19
     (
         FutureWarning,
         "torch.distributed.c10d_logger",
@@ -47,6 +59,19 @@ EXPECTED_WARNINGS: tuple[tuple[type[Warning], str, str], ...] = (
         FutureWarning,
         "megatron.core.dist_checkpointing.strategies.torch",
         "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",
+    ),
+    # 0.19 imports models that it calls experimental, and has each rank load its own shards by itself.
+    (
+        UserWarning,
+        "megatron.core.models.mimo.config.base_configs",
+        "MimoModelConfig is experimental and still under active development. "
+        "The API may change without notice in future releases.",
+    ),
+    (UserWarning, "torch.distributed.checkpoint.utils", _ALONE + " to load in a single process."),
+    (
+        UserWarning,
+        "torch.distributed.checkpoint.logger",
+        "The argument order of load has been changed. Please check the document to avoid future breakages.",
     ),
     (FutureWarning, "torch.distributed.checkpoint.planner_helpers", _SHARDED_TENSOR),
     (FutureWarning, "torch.distributed.checkpoint.default_planner", _SHARDED_TENSOR),
@@ -60,6 +85,18 @@ EXPECTED_LOGS: tuple[tuple[str, str], ...] = (
     (
         "megatron.core.transformer.transformer_layer",
         "Unknown MLP type: <class 'megatron.core.transformer.spec_utils.ModuleSpec'>. Using default kwargs.",
+    ),
+    # 0.19 announces successors: of the model class, and of a writer that it still takes for every plain save.
+    (
+        "megatron.core.models.gpt.gpt_model",
+        "GPTModel IS DEPRECATED. GPTModel is only accepting critical bug fixes, no new features. "
+        "Please reference the migration guide `docs/user-guide/hybrid-model-migration.md` "
+        "for details on how to use `HybridModel`",
+    ),
+    (
+        "megatron.core.dist_checkpointing.strategies.torch",
+        "MCore's async save is deprecated and will be removed in the future releases. "
+        "Please, use NVRx async solution by setting `async_strategy` to `nvrx`.",
     ),
 )
 """(logger, whole message)."""

@@ -32,7 +32,7 @@ PATCHES = (
         why="seeding and forking the named random states read and seed the CUDA generator",
         remove_when="upstream's tracker takes the generator of the device that it draws on",
         wrap=_host_view,
-        upstream_sha={"0.16.1": "defb7ca448d5"},
+        upstream_sha={"0.16.1": "defb7ca448d5", "0.19.2": "c2bc8b53e27f"},
         kind=Kind.REPLACEMENT,
     ),
     Patch(
@@ -40,7 +40,7 @@ PATCHES = (
         why="setting a state is queued until CUDA starts, which it never does, so forks would not take hold",
         remove_when="upstream's tracker takes the generator of the device that it draws on",
         wrap=lambda _: _set_rng_state,
-        upstream_sha={"0.16.1": "b179c9d95438"},
+        upstream_sha={"0.16.1": "b179c9d95438", "0.19.2": "b179c9d95438"},
         kind=Kind.REPLACEMENT,
     ),
 )

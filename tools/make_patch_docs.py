@@ -23,9 +23,13 @@ nothing.
 - A **stand-in** answers for a device that the host lacks, whatever upstream's code is, so it has no hash.
 
 The hash is of the source the patch was written against: the target's own, or its whole module's where the
-target has none (a flag, an imported module, a missing name). An upstream with another source stops the
-start with the patch's target. `tests/patches` shows for each patch that upstream goes wrong without it,
-behaves with it, and is itself again afterwards.
+target has none (a flag, an imported module, a missing name). Megatron-Core 0.16.1 (the newest for Python
+3.11) and 0.19.2 (the newest for 3.12) are supported; an entry that does not name one of them is not applied
+there, because that version does without it. An upstream with another source, or of a version on no record,
+stops the start with the patch's target; `tools/patch_hashes.py` compares the records with what is installed.
+`make test-mcore-next` runs what touches Megatron-Core under 0.19.2, and compares the two versions' losses.
+`tests/patches` shows for each patch that upstream goes wrong without it, behaves with it, and is itself
+again afterwards.
 """
 
 

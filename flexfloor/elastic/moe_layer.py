@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from megatron.core.transformer.moe.moe_layer import MoELayer
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 
 from flexfloor.elastic.load import ExpertLoad
@@ -17,6 +20,22 @@ from flexfloor.elastic.load import ExpertLoad
 
 class ElasticMoELayer(MoELayer):
     """Megatron's MoE layer."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        submodules: MoESubmodules,
+        *,
+        groups: ProcessGroupCollection,
+        pg_collection: ProcessGroupCollection | None = None,
+        **kwargs: Any,
+    ):
+        """Args:
+        groups: process groups, from the spec; 0.16 gives this class no `pg_collection`, 0.19 the same one.
+        kwargs: what the version of Megatron passes on besides (0.19: `is_mtp_layer`, `name`).
+        """
+        assert pg_collection is None or pg_collection is groups, "the layer and its spec name other groups"
+        super().__init__(config, submodules, pg_collection=groups, **kwargs)
 
     def expert_weights(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Global expert number to (gate-and-up [2F, H], down [H, F]) for the experts held here."""

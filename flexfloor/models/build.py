@@ -31,8 +31,8 @@ def build_model(
     """
     family = get_family(model.family)
     spec = family.layer_spec(model)
-    # Megatron hands the groups to its own MoE layer class only.
-    spec.submodules.mlp.params = {**(spec.submodules.mlp.params or {}), "pg_collection": groups}
+    # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
+    spec.submodules.mlp.params = {**(spec.submodules.mlp.params or {}), "groups": groups}
     gpt = GPTModel(
         config=family.transformer_config(model, ep_size=groups.ep.size()),
         transformer_layer_spec=spec,

@@ -11,10 +11,9 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from flexfloor.elastic.moe_layer import ElasticMoELayer
-from flexfloor.elastic.router import ElasticRouter
 from flexfloor.models.attention import PackedCoreAttention, RolloutSelfAttention
 from flexfloor.models.config import ModelConfig
+from flexfloor.models.layer_spec import use_elastic_moe
 
 
 class Mixtral:
@@ -66,6 +65,5 @@ class Mixtral:
         attention = spec.submodules.self_attention
         attention.module = RolloutSelfAttention
         attention.submodules.core_attention = PackedCoreAttention
-        spec.submodules.mlp.module = ElasticMoELayer
-        spec.submodules.mlp.submodules.router = ElasticRouter
+        use_elastic_moe(spec)
         return spec

@@ -44,8 +44,12 @@ class RolloutContext(BaseInferenceContext):
     attention module.
     """
 
+    materialize_only_last_token_logits = False
+    """Read by 0.16, to which the logits of every row go."""
+
     def __init__(self, cache: KVCache):
-        super().__init__(materialize_only_last_token_logits=False)
+        # Not the base's constructor: 0.16 takes the flag above, 0.19 a whole InferenceConfig that only
+        # Megatron's own engines read.
         self.cache = cache
         self.max_sequence_length = cache.capacity
         self.sequence_len_offset = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import tempfile
@@ -151,19 +152,20 @@ def write_in_this_process() -> None:
     assert TracedPath.opened_in == os.getpid(), "the bucket was written elsewhere"
 
 
-def pass_results_in_this_process() -> None:
+def pass_results_in_this_process(getter: str) -> None:
     """The results of a save need no process of their own."""
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
     before = set(psutil.Process().children())
     try:
-        results = filesystem_async._get_write_results_queue()
+        get = getattr(filesystem_async, getter)
+        results = get()
         started = set(psutil.Process().children()) - before
         for process in started:
             process.kill()
         assert not started, f"started {len(started)} processes"
         results.put("written")
-        assert filesystem_async._get_write_results_queue().get_nowait() == "written"
+        assert get().get_nowait() == "written"
     finally:
         filesystem_async._results_queue = None
 
@@ -180,7 +182,12 @@ PROBES = {
     f"{_STORE}:FileSystemWriterAsync.write_preloaded_data_multiproc": Probe(
         use=write_in_this_process, without="the bucket was written elsewhere"
     ),
-    f"{_STORE}:_get_write_results_queue": Probe(use=pass_results_in_this_process, without="started [1-9]"),
+    **{
+        f"{_STORE}:{getter}": Probe(
+            use=functools.partial(pass_results_in_this_process, getter), without="started [1-9]"
+        )
+        for getter in ("_get_write_results_queue", "get_write_results_queue")
+    },
     "torch.cuda:current_device": Probe(use=train, without=_NO_CUDA),
     "torch.cuda:Stream": Probe(use=train, without="torch.cuda.Stream requires CUDA|" + _NO_CUDA),
     "torch.cuda:current_stream": Probe(use=train, without=_NO_CUDA),

@@ -12,7 +12,7 @@ import pytest
 from toy_upstream import by_value, functions
 
 from megatron_patches import Kind, Patch, PatchConflict, UpstreamChanged, applied, apply
-from megatron_patches.patch import source_sha
+from megatron_patches.patch import patches_for_version, source_sha, upstream_version
 
 DOUBLE = "toy_upstream.functions:double"
 
@@ -166,6 +166,21 @@ def test_any_recorded_version_will_do() -> None:
     sha = source_sha(functions.double, functions)
     with applied([patch(upstream_sha={"0.9": "0" * 12, "1.0": sha})]):
         assert functions.double(3) == 7
+
+
+def test_a_local_part_is_not_part_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["toy_upstream"], "__version__", "1.0+e14cd7d")
+    assert upstream_version("toy_upstream.functions") == "1.0"
+
+
+def test_a_version_gets_the_patches_that_name_it() -> None:
+    old, both = patch(upstream_sha={"1.0": "a" * 12}), patch(upstream_sha={"1.0": "a" * 12, "2.0": "b" * 12})
+    new = patch(upstream_sha={"2.0": "c" * 12})
+    stand_in = patch(kind=Kind.STAND_IN, upstream_sha={})
+    records = (old, both, new, stand_in)
+    assert patches_for_version(records, "1.0") == (old, both, stand_in)
+    assert patches_for_version(records, "2.0") == (both, new, stand_in)
+    assert patches_for_version(records, "3.0") == records, "an unknown version is checked against all"
 
 
 def test_stacked_wrappers_hash_the_pristine_original() -> None:
