@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flexfloor.recipes.sft import warm_start
-
 from flexfloor.config import Config
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
+from flexfloor.recipes.sft import warm_start
 from flexfloor.stages.old_logprobs import recompute
 from flexfloor.stages.resume import checkpoint_to_resume, checkpoints_folder, set_aside_from
 from flexfloor.stages.rollout import Rollout, roll_out
