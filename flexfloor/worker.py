@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from flexfloor import parallel
 from flexfloor.config import Config
 from flexfloor.data.prompts import load_prompts
-from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.errors import DataError
@@ -80,7 +81,13 @@ def set_up(config: Config) -> Worker:
         scorer=load_scorer(config.reward, [*prompts["train"], *prompts["val"]]),
         model=model,
         ddp=build_ddp(model, groups),
-        engine=RolloutEngine(model, group=groups.ep, rollout=config.rollout, eos_id=tokenizer.eos_token_id),
+        engine=RolloutEngine(
+            model,
+            group=groups.ep,
+            rollout=config.rollout,
+            eos_id=tokenizer.eos_token_id,
+            decode=partial(decode_tokens, tokenizer),
+        ),
     )
 
 

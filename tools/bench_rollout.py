@@ -24,7 +24,6 @@ from transformers.utils import logging as hf_logging
 from flexfloor.launch import run_ranks
 from flexfloor.models.config import ModelConfig
 
-NO_EOS = -1
 VOCAB_SIZE = 2048
 PROMPT_TOKENS = 32
 MODEL = ModelConfig(
@@ -59,7 +58,7 @@ def measure(batches: list[int], new_tokens: int, rounds: int) -> dict[int, tuple
     """Median tokens/s of both sides for each batch size; runs on one rank."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
-    from flexfloor.models.mixtral_hf import hf_config, hf_state_dict
+    from flexfloor.models.hugging_face import hf_config, hf_state_dict
     from flexfloor.rollout.config import RolloutConfig
     from flexfloor.rollout.engine import RolloutEngine
 
@@ -74,8 +73,8 @@ def measure(batches: list[int], new_tokens: int, rounds: int) -> dict[int, tuple
     engine = RolloutEngine(
         gpt,
         group=parallel.groups().ep,
-        rollout=RolloutConfig(max_live_sequences=max(batches)),
-        eos_id=NO_EOS,
+        rollout=RolloutConfig(max_live_sequences=max(batches), ignore_eos=True),
+        eos_id=0,
     )
     rates = {}
     for batch in batches:

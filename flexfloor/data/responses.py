@@ -27,7 +27,7 @@ class SavedResponse:
     """as rendered"""
     response: str
     finish_reason: str
-    """`eos` or `length`"""
+    """`eos`, `stop` or `length`"""
     score: float | None
     """None while it is unknown"""
     ground_truth: Any

@@ -36,7 +36,12 @@ def decode_response(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]
     ids = list(token_ids)
     if ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()
-    return str(tokenizer.decode(ids, skip_special_tokens=False))
+    return decode_tokens(tokenizer, ids)
+
+
+def decode_tokens(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
+    """Text of any tokens, special ones visible."""
+    return str(tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
 
 def _load_pretrained(path: str) -> PreTrainedTokenizerBase:

@@ -61,8 +61,10 @@ def gather_rows(
     )
     widths = [part.size(1) * part.element_size() for part in parts]
     pieces = received.split(widths, dim=1)
+    # A copy even of one row, whose bytes may start or repeat at no multiple of the type's size.
     hidden, probs, expert = (
-        piece.contiguous().view(part.dtype) for piece, part in zip(pieces, parts, strict=True)
+        piece.clone(memory_format=torch.contiguous_format).view(part.dtype)
+        for piece, part in zip(pieces, parts, strict=True)
     )
     return hidden, probs, expert.long()
 

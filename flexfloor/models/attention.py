@@ -106,7 +106,8 @@ class RolloutSelfAttention(SelfAttention):
         dim = self.hidden_size_per_attention_head
         mixed = mixed.view(0, self.num_query_groups_per_partition, heads_per_group + 2, dim)
         query, key, value = mixed.split([heads_per_group, 1, 1], dim=2)
-        return query.reshape(0, self.num_attention_heads_per_partition, dim), key[:, :, 0], value[:, :, 0]
+        query = query.reshape(0, self.num_attention_heads_per_partition, dim)
+        return self.q_layernorm(query), self.k_layernorm(key[:, :, 0]), value[:, :, 0]
 
 
 class PackedCoreAttention(MegatronModule):

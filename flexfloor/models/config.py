@@ -27,6 +27,8 @@ class ModelConfig:
     num_experts: int = 8
     moe_router_topk: int = 2
     """Experts that each token visits."""
+    norm_topk_prob: bool = True
+    """Divide the probabilities of a token's experts by their sum; false = as the softmax over all gives."""
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     init_std: float = 0.02
@@ -62,6 +64,12 @@ class ModelConfig:
             "model.moe_router_topk",
             self.moe_router_topk,
             f"between 1 and model.num_experts = {self.num_experts}",
+        )
+        require(
+            self.moe_router_topk > 1 or not self.norm_topk_prob,
+            "model.moe_router_topk",
+            self.moe_router_topk,
+            "2 or more unless model.norm_topk_prob=false: divided by itself, a probability teaches nothing",
         )
         for name in ("rope_theta", "norm_eps", "init_std"):
             require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")

@@ -30,7 +30,10 @@ class ModelFamily(Protocol):
         ...
 
 
-_FAMILIES = {"mixtral": "flexfloor.models.mixtral:Mixtral"}
+_FAMILIES = {
+    "mixtral": "flexfloor.models.mixtral:Mixtral",
+    "qwen3_moe": "flexfloor.models.qwen3_moe:Qwen3Moe",
+}
 
 
 def register_family(name: str, path: str) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.context import PassRows, RolloutContext
+from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.live import LiveSequence, PromptQueue
 from flexfloor.rollout.sampling import sample
@@ -33,10 +34,10 @@ class LiveBatch:
         *,
         seed: int | str,
         sampling: SamplingConfig,
-        eos_id: int,
+        ending: Ending,
     ):
         self.queue = PromptQueue(requests)
-        self.cache, self.seed, self.sampling, self.eos_id = cache, seed, sampling, eos_id
+        self.cache, self.seed, self.sampling, self.ending = cache, seed, sampling, ending
         self.context = RolloutContext(cache)
         self.live: list[LiveSequence] = []
         self.prefilled_tokens = 0
@@ -114,9 +115,10 @@ class LiveBatch:
     def _finish(self) -> list[Response]:
         ended = []
         for slot in reversed(range(len(self.live))):
-            reason = self.live[slot].finish_reason(self.eos_id)
+            sequence = self.live[slot]
+            reason = self.ending.reason(sequence.request, sequence.token_ids)
             if reason:
-                ended.append(self.live[slot].response(reason))
+                ended.append(sequence.response(reason))
                 self.cache.leave(slot)
                 self.live[slot] = self.live[-1]
                 self.live.pop()

@@ -56,6 +56,10 @@ class RolloutConfig(SamplingConfig):
 
     n: int = 8
     """Responses to each prompt: the size of a GRPO group."""
+    stop: list[str] = field(default_factory=list)
+    """A response also ends once its text contains one of these; in training and validation alike."""
+    ignore_eos: bool = False
+    """For benchmarks: the end-of-sequence token is sampled like any other and ends nothing."""
     kv_budget_bytes: int = 256 * 1024**2
     """Bytes of KV cache on each rank; sequences beyond it wait in the rank's queue."""
     max_live_sequences: int = 64
@@ -67,6 +71,7 @@ class RolloutConfig(SamplingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.n >= 1, "rollout.n", self.n, "a positive number of responses")
+        require(all(self.stop), "rollout.stop", self.stop, "a list of texts, none of them empty")
         require(self.kv_budget_bytes > 0, "rollout.kv_budget_bytes", self.kv_budget_bytes, "positive bytes")
         require(
             self.max_live_sequences >= 1, "rollout.max_live_sequences", self.max_live_sequences, "at least 1"

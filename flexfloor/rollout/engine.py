@@ -26,9 +26,11 @@ from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.budget import kv_bytes_per_token, slots_for_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
+from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.reference_path import ReferencePath
+from flexfloor.rollout.stop import StopStrings
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
 
 log = logging.getLogger(__name__)
@@ -37,14 +39,26 @@ log = logging.getLogger(__name__)
 class RolloutEngine:
     """Generates responses with the model as it is at each call."""
 
-    def __init__(self, model: GPTModel, *, group: dist.ProcessGroup, rollout: RolloutConfig, eos_id: int):
+    def __init__(
+        self,
+        model: GPTModel,
+        *,
+        group: dist.ProcessGroup,
+        rollout: RolloutConfig,
+        eos_id: int,
+        decode: Callable[[Sequence[int]], str] | None = None,
+    ):
         """Args:
         model: Megatron's `GPTModel`, not wrapped.
         group: the expert-parallel group that runs passes together.
-        rollout: path, KV budget and the default sampling.
-        eos_id: token that ends a response.
+        rollout: path, KV budget, what ends a response, and the default sampling.
+        eos_id: token that ends a response, unless the rollout ignores it.
+        decode: text of token ids, special tokens included; needed for stop strings only.
+
+        Raises ConfigError for stop strings without `decode`.
         """
-        self.model, self.group, self.rollout, self.eos_id = model, group, rollout, eos_id
+        self.model, self.group, self.rollout = model, group, rollout
+        self.ending = _ending(rollout, eos_id, decode)
         unknown = unsupported(model) if rollout.path == "fast" else None
         if unknown and dist.get_rank() == 0:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
@@ -89,7 +103,7 @@ class RolloutEngine:
     ) -> tuple[list[Response], RolloutStats]:
         start = time.perf_counter()
         cache = self._new_cache(requests)
-        batch = LiveBatch(requests, cache, seed=seed, sampling=sampling, eos_id=self.eos_id)
+        batch = LiveBatch(requests, cache, seed=seed, sampling=sampling, ending=self.ending)
         num_experts = self.model.config.num_moe_experts
         load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
         path: FastPath | ReferencePath = ReferencePath(self.model, load)
@@ -153,3 +167,12 @@ class RolloutEngine:
             dtype=config.params_dtype,
             device=device.current_device(),
         )
+
+
+def _ending(rollout: RolloutConfig, eos_id: int, decode: Callable[[Sequence[int]], str] | None) -> Ending:
+    stop = None
+    if rollout.stop:
+        require(decode is not None, "rollout.stop", rollout.stop, "empty for an engine that cannot decode")
+        assert decode is not None
+        stop = StopStrings(rollout.stop, decode)
+    return Ending(eos_id=None if rollout.ignore_eos else eos_id, stop=stop)

@@ -1,8 +1,8 @@
 """The rollout pass straight from the parameters, without Megatron's modules in between.
 
 Equal to the reference path in float64 up to rounding. It knows layers of RMS norms, grouped-query
-attention and SwiGLU experts with a softmax router; `unsupported` says what of a model it does not
-know, and the reference path is taken instead.
+attention with or without normalised queries and keys, and SwiGLU experts with a softmax router;
+`unsupported` says what of a model it does not know, and the reference path is taken instead.
 
 Shapes: T rows, H hidden, N query heads, G key/value heads, D channels, K experts of a row.
 """
@@ -21,6 +21,7 @@ from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.experts import swiglu_experts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
+from flexfloor.elastic.router import softmax_topk
 from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.rollout.context import RolloutContext
 from flexfloor.rollout.linear import pack
@@ -30,12 +31,11 @@ def unsupported(model: GPTModel) -> str | None:
     """What of `model` the fast path does not know; None when it knows all of it."""
     config = model.config
     checks = {
-        "attention other than grouped-query": config.multi_latent_attention or config.qk_layernorm,
+        "attention other than grouped-query": config.multi_latent_attention,
         "norm other than RMSNorm": config.normalization != "RMSNorm",
         "linear layers with bias": config.add_bias_linear,
         "experts other than SwiGLU": config.activation_func is not F.silu or not config.gated_linear_unit,
         "router other than top-k softmax": config.moe_router_score_function != "softmax"
-        or config.moe_router_pre_softmax
         or bool(config.moe_router_topk_scaling_factor)
         or config.moe_router_num_groups is not None,
         "shared experts": config.moe_shared_expert_intermediate_size is not None,
@@ -89,6 +89,7 @@ class _Layer:
         self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.pre_mlp_layernorm.weight
         self.qkv = pack(layer.self_attention.linear_qkv.weight)
         self.projection = pack(layer.self_attention.linear_proj.weight)
+        self.head_norm = _head_norm(layer.self_attention)
         self.router = layer.mlp.router.weight
         self.experts = {
             expert: (pack(up), pack(down)) for expert, (up, down) in layer.mlp.expert_weights().items()
@@ -101,7 +102,10 @@ class _Layer:
         per_group = config.num_attention_heads // G
         normed = F.rms_norm(hidden_TH, hidden_TH.shape[-1:], self.attention_norm, config.layernorm_epsilon)
         mixed = self.qkv(normed).view(-1, G, per_group + 2, D)
-        rotated = _rotate(mixed[:, :, : per_group + 1].reshape(-1, G * (per_group + 1), D), cos, sin)
+        turning = mixed[:, :, : per_group + 1]
+        if self.head_norm is not None:
+            turning = F.rms_norm(turning, (D,), eps=config.layernorm_epsilon) * self.head_norm
+        rotated = _rotate(turning.reshape(-1, G * (per_group + 1), D), cos, sin)
         query, key = rotated.view(-1, G, per_group + 1, D).split([per_group, 1], dim=2)
         value = mixed[:, :, per_group + 1]
         attended = context.attend(self.index, query.reshape(-1, G * per_group, D), key[:, :, 0], value)
@@ -110,15 +114,21 @@ class _Layer:
     def mix(self, hidden_TH: Tensor, rows: RowCounts) -> Tensor:
         config = self.config
         normed = F.rms_norm(hidden_TH, hidden_TH.shape[-1:], self.mlp_norm, config.layernorm_epsilon)
-        chosen_TK, expert_TK = F.linear(normed, self.router).topk(config.moe_router_topk, dim=1)
+        probs_TK, expert_TK = softmax_topk(F.linear(normed, self.router), config)
         self.load.add(self.index, expert_TK)
-        dtype = torch.promote_types(chosen_TK.dtype, torch.float32)
-        probs_TK = chosen_TK.softmax(-1, dtype=dtype).to(normed.dtype)
         if len(rows.counts) == 1:
             return swiglu_experts(normed, probs_TK, expert_TK, self.experts)
         gathered = gather_rows(normed, probs_TK, expert_TK, rows)
         partial = swiglu_experts(*gathered, self.experts)
         return return_rows(partial, rows)
+
+
+def _head_norm(attention: RolloutSelfAttention) -> Tensor | None:
+    """[N / G + 1, D] norm weights of a group's queries and, last, its key; None without such norms."""
+    if not attention.config.qk_layernorm:
+        return None
+    per_group = attention.config.num_attention_heads // attention.config.num_query_groups
+    return torch.stack([attention.q_layernorm.weight] * per_group + [attention.k_layernorm.weight])
 
 
 def _rotate(x_TND: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:

@@ -30,12 +30,6 @@ class LiveSequence:
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
 
-    def finish_reason(self, eos_id: int) -> str | None:
-        """Why no further token may follow; None while the response goes on."""
-        if self.token_ids[-1] == eos_id:
-            return "eos"
-        return "length" if len(self.token_ids) >= self.request.max_new_tokens else None
-
     def response(self, finish_reason: str) -> Response:
         """The finished response."""
         return Response(

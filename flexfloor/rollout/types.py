@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flexfloor.checks import require
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -18,6 +20,14 @@ class Request:
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
     """At least 1; the end-of-sequence token counts."""
+    forced_length: int | None = None
+    """The response ends after exactly so many tokens, whatever is sampled; for benchmarks."""
+
+    def __post_init__(self) -> None:
+        most, forced = self.max_new_tokens, self.forced_length
+        require(most >= 1, "Request.max_new_tokens", most, "at least 1")
+        allowed = f"between 1 and max_new_tokens = {most}"
+        require(forced is None or 1 <= forced <= most, "Request.forced_length", forced, allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +37,12 @@ class Response:
     uid: str
     response_index: int
     token_ids: tuple[int, ...]
-    """Generated tokens; the last one is the end-of-sequence token if finish_reason is "eos"."""
+    """Tokens as sampled; the last one is the end-of-sequence token if finish_reason is "eos", and
+    completes a stop string if it is "stop"."""
     logprobs: tuple[float, ...]
     """Natural log-probability of each token at the sampling temperature, before top-p and top-k."""
     finish_reason: str
-    """"eos" or "length"."""
+    """"eos", "stop" or "length"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

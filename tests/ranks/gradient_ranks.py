@@ -1,7 +1,7 @@
 """The cases of `test_gradients` and what each rank runs for them."""
 
 import numpy as np
-import reference_mixtral as reference
+import reference_moe as reference
 
 TEMPERATURE, CLIP_LOW, CLIP_HIGH, MAX_RESPONSE_LENGTH = 0.8, 0.2, 0.3, 12
 ADAM = {"lr": 1e-2, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "clip_grad": 0.05}
@@ -75,7 +75,7 @@ def as_samples(samples, kind):
     ]
 
 
-def build(ep_size, dtype="float64"):
+def build(ep_size, dtype="float64", name="mixtral"):
     """(ddp, groups) with weights large enough that routing and attention matter."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
@@ -83,7 +83,12 @@ def build(ep_size, dtype="float64"):
     from flexfloor.train.optimizer import build_ddp
 
     parallel.initialize(ep_size=ep_size, seed=0, timeout_seconds=60)
+    family = reference.FAMILIES[name]
     config = ModelConfig(
+        family=name.partition(",")[0],
+        head_dim=family.head_dim,
+        rope_theta=family.rope_theta,
+        norm_topk_prob=family.norm_topk_prob,
         num_layers=reference.LAYERS,
         hidden_size=reference.HIDDEN,
         num_attention_heads=reference.HEADS,
@@ -148,8 +153,8 @@ def count_routed(ddp, counts):
             module.register_forward_hook(hook)
 
 
-def all_cases(ep_size):
-    ddp, groups = build(ep_size)
+def all_cases(ep_size, name):
+    ddp, groups = build(ep_size, name=name)
     weights, counts, cases = named(ddp, lambda p: p), {}, {}
     count_routed(ddp, counts)
     for name, case in CASES.items():

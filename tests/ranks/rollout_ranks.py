@@ -1,5 +1,7 @@
 """What the rollout tests run on their ranks: a small model, requests, and ways to generate."""
 
+import dataclasses
+
 import torch
 import torch.distributed as dist
 
@@ -15,9 +17,26 @@ PROMPT_LENGTHS = [5, 1, 9, 3, 17, 2, 8]
 SIBLINGS = 3
 
 
-def model_config(dtype):
+FAMILIES = {
+    "mixtral": {},
+    "qwen3_moe": {
+        "family": "qwen3_moe",
+        "head_dim": 12,
+        "num_experts": 12,
+        "moe_router_topk": 3,
+        "rope_theta": 1e6,
+        "norm_eps": 1e-6,
+    },
+}
+"""What sets each family's test model apart; heads of 12 channels where hidden_size / heads is 8."""
+UNNORMALISED = "qwen3_moe, shares as they are"
+MODELS = FAMILIES | {UNNORMALISED: FAMILIES["qwen3_moe"] | {"norm_topk_prob": False}}
+
+
+def model_config(dtype, name="mixtral"):
     """Weights large enough that logits differ and responses end at different lengths."""
-    return ModelConfig(num_layers=2, hidden_size=32, moe_ffn_hidden_size=48, dtype=dtype, init_std=0.2)
+    shape = {"num_layers": 2, "hidden_size": 32, "moe_ffn_hidden_size": 48, "init_std": 0.2}
+    return ModelConfig(**shape | MODELS[name], dtype=dtype)
 
 
 def requests():
@@ -33,16 +52,19 @@ def requests():
     return made
 
 
-def new_model(ep_size, dtype, seed=0):
-    """The same weights under every layout."""
+def new_model(ep_size, dtype, name="mixtral", seed=0):
+    """The same weights under every layout, with norms that cannot be mixed up."""
     parallel.initialize(ep_size=ep_size, seed=seed, timeout_seconds=60)
-    return build_model(
-        model_config(dtype),
+    model = build_model(
+        model_config(dtype, name),
         vocab_size=VOCAB,
         max_sequence_length=LONGEST,
         groups=parallel.groups(),
         seed=seed,
     )
+    for number, weight in enumerate(p for p in model.parameters() if p.dim() == 1):
+        weight.data += 0.4 * torch.sin(torch.arange(weight.numel(), dtype=weight.dtype) + number)
+    return model
 
 
 def own(all_requests, deal):
@@ -58,13 +80,19 @@ def own(all_requests, deal):
     return all_requests if rank == world - 1 else []
 
 
-def generate(model, *, path, deal, max_live=64, sampling=None, kv_budget_bytes=2**26):
-    """{(uid, index): response} of all ranks, and every rank's statistics."""
-    rollout = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes)
-    engine = RolloutEngine(model, group=parallel.groups().ep, rollout=rollout, eos_id=EOS)
+def decode(token_ids):
+    """Two letters for each token, so that a string of three lies across a border."""
+    return "".join(f"{chr(97 + token // 7)}{chr(97 + token % 7)}" for token in token_ids)
+
+
+def generate(model, *, path, deal, max_live=64, sampling=None, kv_budget_bytes=2**26, forced=None, **rollout):
+    """{(uid, index): response} of all ranks, and every rank's statistics; `forced` is a forced length."""
+    config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
+    engine = RolloutEngine(model, group=parallel.groups().ep, rollout=config, eos_id=EOS, decode=decode)
     assert engine.path_name == path
+    wanted = [dataclasses.replace(request, forced_length=forced) for request in requests()]
     responses, stats = engine.generate(
-        own(requests(), deal), seed=11, sampling=SamplingConfig(**(sampling or {}))
+        own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {}))
     )
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (responses, stats))

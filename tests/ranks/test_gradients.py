@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 import pytest
-import reference_mixtral as reference
+import reference_moe as reference
 import torch
 from gradient_ranks import (
     ADAM,
@@ -27,13 +27,29 @@ from gradient_ranks import (
 
 from flexfloor.launch import run_ranks
 
-LAYOUTS = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
+LAYOUTS = {
+    "mixtral": [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)],
+    "qwen3_moe": [(1, 1), (4, 2)],
+    "qwen3_moe, shares as they are": [(2, 2)],
+}
+RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
 
 
-@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: "world {} ep {}".format(*layout))
-def ranks(request):
-    world_size, ep_size = request.param
-    return run_ranks(all_cases, world_size, ep_size, total_timeout_seconds=240, threads_per_rank=1)
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world {} ep {}".format(*run))
+def name_and_ranks(request):
+    name, world_size, ep_size = request.param
+    found = run_ranks(all_cases, world_size, ep_size, name, total_timeout_seconds=240, threads_per_rank=1)
+    return name, found
+
+
+@pytest.fixture
+def family(name_and_ranks):
+    return reference.FAMILIES[name_and_ranks[0]]
+
+
+@pytest.fixture
+def ranks(name_and_ranks):
+    return name_and_ranks[1]
 
 
 def merged(per_rank):
@@ -49,11 +65,12 @@ def tensors(weights):
     return {name: torch.tensor(value, requires_grad=True) for name, value in weights.items()}
 
 
-def reference_loss(weights, case):
+def reference_loss(family, weights, case):
     if case["kind"] == "sft":
-        loss = reference.likelihood(weights, case["samples"])
+        loss = reference.likelihood(family, weights, case["samples"])
         return loss, {"loss": loss.item()}
     return reference.grpo(
+        family,
         weights,
         case["samples"],
         mode=case["mode"],
@@ -67,9 +84,9 @@ def reference_loss(weights, case):
 
 
 @functools.cache
-def expected(name, weights_key):
+def expected(family, name, weights_key):
     weights = tensors({parameter: np.frombuffer(raw).reshape(s) for parameter, s, raw in weights_key})
-    loss, metrics = reference_loss(weights, CASES[name])
+    loss, metrics = reference_loss(family, weights, CASES[name])
     loss.backward()
     gradients = {parameter: value.grad.numpy() for parameter, value in weights.items()}
     return gradients, metrics
@@ -80,9 +97,9 @@ def key_of(weights):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_and_metrics_are_the_references(ranks, name):
+def test_gradients_and_metrics_are_the_references(family, ranks, name):
     weights = merged([rank["weights"] for rank in ranks])
-    gradients, metrics = expected(name, key_of(weights))
+    gradients, metrics = expected(family, name, key_of(weights))
     got = merged([rank["cases"][name]["gradients"] for rank in ranks])
     assert got.keys() == gradients.keys()
     for parameter, value in gradients.items():
@@ -105,10 +122,10 @@ def test_only_rows_of_samples_are_routed(ranks, name):
     assert routed == rows * reference.TOP_K * reference.LAYERS
 
 
-def test_cases_clip_on_both_sides(ranks):
-    _, metrics = expected("one sample", key_of(merged([rank["weights"] for rank in ranks])))
+def test_cases_clip_on_both_sides(family, ranks):
+    _, metrics = expected(family, "one sample", key_of(merged([rank["weights"] for rank in ranks])))
     assert metrics["pg_clipfrac"] < 1
-    _, metrics = expected("every sample alone", key_of(merged([rank["weights"] for rank in ranks])))
+    _, metrics = expected(family, "every sample alone", key_of(merged([rank["weights"] for rank in ranks])))
     assert 0.1 < metrics["pg_clipfrac"] < 0.9
 
 
@@ -120,7 +137,7 @@ def test_updates_without_tokens_or_without_a_finite_loss_change_nothing(ranks):
             np.testing.assert_array_equal(rank["unmoved"][name], value, err_msg=name)
 
 
-def test_two_optimizer_steps_are_adamw_on_the_whole_gradient(ranks):
+def test_two_optimizer_steps_are_adamw_on_the_whole_gradient(family, ranks):
     weights = tensors(merged([rank["weights"] for rank in ranks]))
     decayed = [value for value in weights.values() if value.dim() > 1]
     spared = [value for value in weights.values() if value.dim() == 1]
@@ -130,7 +147,7 @@ def test_two_optimizer_steps_are_adamw_on_the_whole_gradient(ranks):
     )
     for samples, position in ((NINE, 0), (SHUFFLED[:5], 1)):
         optimizer.zero_grad()
-        reference_loss(weights, make_case(samples))[0].backward()
+        reference_loss(family, weights, make_case(samples))[0].backward()
         norm = torch.nn.utils.clip_grad_norm_(weights.values(), ADAM["clip_grad"])
         assert norm > ADAM["clip_grad"], "the test is meant to clip"
         for rank in ranks:
@@ -142,10 +159,10 @@ def test_two_optimizer_steps_are_adamw_on_the_whole_gradient(ranks):
         np.testing.assert_allclose(got[name], value.detach().numpy(), rtol=0, atol=1e-10, err_msg=name)
 
 
-def test_recomputed_logprobs_are_the_references(ranks):
+def test_recomputed_logprobs_are_the_references(family, ranks):
     weights = tensors(merged([rank["weights"] for rank in ranks]))
     for position, sample in enumerate(NINE):
-        logprobs, _ = reference.token_distributions(weights, sample, TEMPERATURE)
+        logprobs, _ = reference.token_distributions(family, weights, sample, TEMPERATURE)
         for rank in ranks:
             got = rank["recomputed"][position]
             np.testing.assert_allclose(got, logprobs.detach().numpy(), rtol=1e-11)

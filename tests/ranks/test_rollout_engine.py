@@ -8,7 +8,7 @@ import torch
 from flexfloor import parallel
 from flexfloor.errors import ConfigError
 from flexfloor.launch import run_ranks
-from flexfloor.models.mixtral_hf import hf_config, hf_state_dict
+from flexfloor.models.hugging_face import hf_config, hf_state_dict
 
 
 def start(fn, world_size, *args):
@@ -44,18 +44,19 @@ def test_a_rank_without_sequences_takes_part_to_the_end(path):
     assert idle.passes == busy.passes >= 20
 
 
-def loads(path):
-    _, stats = ranks.generate(ranks.new_model(2, "float64"), path=path, deal="by response")
+def loads(path, name):
+    _, stats = ranks.generate(ranks.new_model(2, "float64", name), path=path, deal="by response")
     return stats
 
 
-def test_every_row_chooses_its_experts_once_on_both_paths():
-    fast, reference = (start(loads, 2, path)[0] for path in ("fast", "reference"))
+@pytest.mark.parametrize(("name", "topk"), [("mixtral", 2), ("qwen3_moe", 3)])
+def test_every_row_chooses_its_experts_once_on_both_paths(name, topk):
+    fast, reference = (start(loads, 2, path, name)[0] for path in ("fast", "reference"))
     for ours, expected, num_responses in zip(fast, reference, (11, 10), strict=True):
         assert (ours.expert_load == expected.expert_load).all()
         # a response's first token comes from its prompt's pass, and its last one is never fed
         rows = ours.prefilled_tokens + ours.decoded_tokens - num_responses
-        assert (ours.expert_load.sum(axis=1) == 2 * rows).all()
+        assert (ours.expert_load.sum(axis=1) == topk * rows).all()
 
 
 def live_under_budget(budget):
@@ -77,11 +78,11 @@ def test_a_budget_too_small_for_one_sequence_is_an_error():
         start(live_under_budget, 1, 9000)
 
 
-def rollout_and_training_logprobs(ep_size, dtype, temperature):
+def rollout_and_training_logprobs(ep_size, dtype, temperature, name):
     from flexfloor.train.recompute import compute_logprobs
     from flexfloor.train.types import Sample
 
-    model = ranks.new_model(ep_size, dtype)
+    model = ranks.new_model(ep_size, dtype, name)
     found, _ = ranks.generate(model, path="fast", deal="by response", sampling={"temperature": temperature})
     prompts = {request.uid: request.prompt_ids for request in ranks.requests()}
     samples = [
@@ -101,54 +102,67 @@ def rollout_and_training_logprobs(ep_size, dtype, temperature):
 
 
 @pytest.mark.parametrize(("world_size", "ep_size"), [(1, 1), (2, 2), (4, 2)])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_the_sampler_and_the_trainer_agree_so_the_first_ratio_is_1(world_size, ep_size, temperature):
-    sampled, trained = start(rollout_and_training_logprobs, world_size, ep_size, "float64", temperature)[0]
+@pytest.mark.parametrize(("name", "temperature"), [("mixtral", 1.0), ("mixtral", 0.6), ("qwen3_moe", 0.8)])
+def test_the_sampler_and_the_trainer_agree_so_the_first_ratio_is_1(world_size, ep_size, name, temperature):
+    sampled, trained = start(
+        rollout_and_training_logprobs, world_size, ep_size, "float64", temperature, name
+    )[0]
     assert np.abs(np.exp(trained - sampled) - 1).max() < 1e-12
     assert len(sampled) > 200 and sampled.std() > 0.5, "log-probabilities that could not be mixed up"
 
 
-def test_the_sampler_and_the_trainer_agree_in_float32():
-    sampled, trained = start(rollout_and_training_logprobs, 2, 2, "float32", 1.0)[0]
+@pytest.mark.parametrize("name", ranks.MODELS)
+def test_the_sampler_and_the_trainer_agree_in_float32(name):
+    sampled, trained = start(rollout_and_training_logprobs, 2, 2, "float32", 1.0, name)[0]
     assert np.abs(np.exp(trained - sampled) - 1).max() < 1e-4
 
 
-def our_and_hf_logits():
-    from transformers import MixtralForCausalLM
+def our_and_hf_logits(name):
+    from transformers import AutoModelForCausalLM
 
     from flexfloor.models.forward import first_positions, packed_logits
 
-    model = ranks.new_model(1, "float32")
+    model = ranks.new_model(1, "float32", name)
     config = hf_config(
-        ranks.model_config("float32"), vocab_size=ranks.VOCAB, max_sequence_length=ranks.LONGEST
+        ranks.model_config("float32", name), vocab_size=ranks.VOCAB, max_sequence_length=ranks.LONGEST
     )
-    peer = MixtralForCausalLM(config).eval()
+    peer = AutoModelForCausalLM.from_config(config).eval()
     peer.load_state_dict(hf_state_dict(model))
     ids = torch.arange(40) % ranks.VOCAB
     positions, bounds = first_positions([15, 25], ids.device)
     with torch.no_grad():
         ours = packed_logits(model, ids, positions, bounds)
         theirs = torch.cat([peer(part[None]).logits[0] for part in ids.split([15, 25])])
-    return ours.numpy(), theirs.numpy()
+    return ours.numpy(), theirs.numpy(), type(peer).__name__
 
 
-def test_logits_are_hugging_faces():
-    ours, theirs = start(our_and_hf_logits, 1)[0]
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        ("mixtral", "MixtralForCausalLM"),
+        ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        (ranks.UNNORMALISED, "Qwen3MoeForCausalLM"),
+    ],
+)
+def test_logits_are_hugging_faces(name, peer):
+    ours, theirs, found = start(our_and_hf_logits, 1, name)[0]
+    assert found == peer
     assert np.abs(ours).max() > 1
     assert np.abs(ours - theirs).max() < 1e-4
 
 
-def weights_of(ep_size):
+def weights_of(ep_size, name):
     from flexfloor.models.init import global_parameters
 
-    model = ranks.new_model(ep_size, "float64")
+    model = ranks.new_model(ep_size, "float64", name)
     return {name: weight.detach().double().sum().item() for name, weight in global_parameters(model)}
 
 
-def test_initial_weights_do_not_depend_on_the_layout():
-    [alone] = start(weights_of, 1, 1)
+@pytest.mark.parametrize("name", ranks.FAMILIES)
+def test_initial_weights_do_not_depend_on_the_layout(name):
+    [alone] = start(weights_of, 1, 1, name)
     for ep_size in (2, 4):
-        spread = start(weights_of, ep_size, ep_size)
+        spread = start(weights_of, ep_size, ep_size, name)
         assert {name for part in spread for name in part} == set(alone)
         for part in spread:
             assert part == {name: alone[name] for name in part}

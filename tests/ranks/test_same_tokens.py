@@ -1,4 +1,4 @@
-"""Promise 1: tokens do not depend on ranks, batches, order, budget or path."""
+"""Promise 1: tokens do not depend on ranks, batches, order, budget or path, for every family."""
 
 import functools
 
@@ -17,23 +17,34 @@ WAYS = [
     {"path": "reference", "deal": "last rank", "max_live": 1},
     {"path": "fast", "deal": "by response", "kv_budget_bytes": 45_000},
 ]
+STOP = ["fe", "cac", "aab"]
+ENDINGS = [
+    {"ignore_eos": True},
+    {"stop": STOP},
+    {"stop": STOP, "ignore_eos": True},
+    {"stop": STOP, "forced": 9},
+]
 SAMPLINGS = [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}]
 
 
-def generate_all_ways(ep_size, dtype):
-    model = ranks.new_model(ep_size, dtype)
+def generate_all_ways(ep_size, dtype, name):
+    model = ranks.new_model(ep_size, dtype, name)
     ways = {str(way): ranks.generate(model, **way)[0] for way in WAYS}
     samplings = {
         str(sampling): ranks.generate(model, path="fast", deal="by response", sampling=sampling)[0]
         for sampling in SAMPLINGS
     }
-    return ways, samplings
+    endings = {
+        str(ending): ranks.generate(model, path="fast", deal="by response", max_live=6, **ending)[0]
+        for ending in ENDINGS
+    }
+    return ways, samplings, endings
 
 
 @functools.cache
-def generated(world_size, ep_size, dtype):
+def generated(world_size, ep_size, dtype, name):
     return run_ranks(
-        generate_all_ways, world_size, ep_size, dtype, threads_per_rank=1, total_timeout_seconds=200
+        generate_all_ways, world_size, ep_size, dtype, name, threads_per_rank=1, total_timeout_seconds=200
     )[0]
 
 
@@ -41,38 +52,85 @@ def tokens(responses):
     return {key: response.token_ids for key, response in responses.items()}
 
 
+def plain(name, dtype="float64"):
+    """One rank on Megatron's own modules: what every other way must give."""
+    return generated(1, 1, dtype, name)[0][str(WAYS[0])]
+
+
+every_family = pytest.mark.parametrize("name", ranks.FAMILIES)
+
+
+@every_family
 @pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS)
-def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size, ep_size):
-    expected = tokens(generated(1, 1, "float64")[0][str(WAYS[0])])
+def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size, ep_size, name):
+    expected = tokens(plain(name))
     assert len(expected) == 21
-    for way, responses in generated(world_size, ep_size, "float64")[0].items():
+    for way, responses in generated(world_size, ep_size, "float64", name)[0].items():
         assert tokens(responses) == expected, way
 
 
+def test_float64_tokens_are_the_same_where_shares_of_experts_are_not_normalised():
+    expected = tokens(plain(ranks.UNNORMALISED))
+    assert expected != tokens(plain("qwen3_moe"))
+    for layout in ((1, 1), (2, 2)):
+        for way, responses in generated(*layout, "float64", ranks.UNNORMALISED)[0].items():
+            assert tokens(responses) == expected, (layout, way)
+
+
+@every_family
 @pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS[1:3])
-def test_float64_tokens_are_the_same_under_every_sampling(world_size, ep_size):
-    for sampling, responses in generated(1, 1, "float64")[1].items():
-        assert tokens(generated(world_size, ep_size, "float64")[1][sampling]) == tokens(responses), sampling
+def test_float64_tokens_are_the_same_under_every_sampling(world_size, ep_size, name):
+    for sampling, responses in generated(1, 1, "float64", name)[1].items():
+        found = generated(world_size, ep_size, "float64", name)[1][sampling]
+        assert tokens(found) == tokens(responses), sampling
 
 
-def test_log_probabilities_are_the_same_but_for_rounding():
-    expected = generated(1, 1, "float64")[0][str(WAYS[0])]
-    for way, responses in generated(4, 4, "float64")[0].items():
+@every_family
+@pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS[:3])
+def test_responses_end_where_their_tokens_say_in_every_layout(world_size, ep_size, name):
+    endings = generated(world_size, ep_size, "float64", name)[2]
+    free = tokens(generated(1, 1, "float64", name)[2][str(ENDINGS[0])])
+    for ending in ENDINGS:
+        for key, response in endings[str(ending)].items():
+            expected = cut(free[key], **ending)
+            assert (response.token_ids, response.finish_reason) == expected, (ending, key)
+            assert len(response.logprobs) == len(response.token_ids)
+    assert {r.finish_reason for r in endings[str(ENDINGS[1])].values()} == {"eos", "stop", "length"}
+
+
+def cut(token_ids, *, ignore_eos=False, stop=(), forced=None):
+    """Where a response whose tokens would go on as `token_ids` ends, and why."""
+    if forced:
+        return token_ids[:forced], "length"
+    for count in range(1, len(token_ids) + 1):
+        if token_ids[count - 1] == ranks.EOS and not ignore_eos:
+            return token_ids[:count], "eos"
+        if any(string in ranks.decode(token_ids[:count]) for string in stop):
+            return token_ids[:count], "stop"
+    return token_ids, "length"
+
+
+@every_family
+def test_log_probabilities_are_the_same_but_for_rounding(name):
+    expected = plain(name)
+    for way, responses in generated(4, 4, "float64", name)[0].items():
         for key, response in responses.items():
             assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-12), (way, key)
 
 
-def test_float32_flips_no_token_here_and_log_probabilities_stay_close():
-    expected = generated(1, 1, "float32")[0][str(WAYS[0])]
+@every_family
+def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name):
+    expected = plain(name, "float32")
     for layout in ((1, 1), (2, 2)):
-        for way, responses in generated(*layout, "float32")[0].items():
+        for way, responses in generated(*layout, "float32", name)[0].items():
             assert tokens(responses) == tokens(expected), way
             for key, response in responses.items():
                 assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
 
 
-def test_finish_reasons_and_one_end_token():
-    responses = generated(1, 1, "float64")[0][str(WAYS[0])]
+@every_family
+def test_finish_reasons_and_one_end_token(name):
+    responses = plain(name)
     reasons = {response.finish_reason for response in responses.values()}
     assert reasons == {"eos", "length"}, "the test model should show both"
     for (uid, _), response in responses.items():
@@ -85,7 +143,8 @@ def test_finish_reasons_and_one_end_token():
             assert ends == 0 and len(response.token_ids) == allowed
 
 
-def test_siblings_and_seeds_differ():
-    responses = generated(1, 1, "float64")[0][str(WAYS[0])]
+@every_family
+def test_siblings_and_seeds_differ(name):
+    responses = plain(name)
     for uid in {uid for uid, _ in responses}:
         assert len({responses[uid, index].token_ids for index in range(ranks.SIBLINGS)}) > 1

@@ -54,6 +54,13 @@ def test_a_model_composes(path: Path) -> None:
     assert written.items() <= dataclasses.asdict(config.model).items()
 
 
+def test_the_qwen3_recipe_is_the_demos_with_another_model() -> None:
+    mixtral, qwen = compose(["recipe=tiny-mixtral"]), compose(["recipe=tiny-qwen3-moe"])
+    assert (qwen.model.family, qwen.model.head_dim, qwen.model.rope_theta) == ("qwen3_moe", 64, 1e6)
+    names = {field.name for field in dataclasses.fields(Config)} - {"model", "trainer", "generate"}
+    assert all(getattr(qwen, name) == getattr(mixtral, name) for name in names)
+
+
 def test_the_demo_recipe_is_four_ranks_that_share_the_experts() -> None:
     config = compose(["recipe=tiny-mixtral"])
     assert (config.launch.nproc, config.parallel.ep) == (4, 4)

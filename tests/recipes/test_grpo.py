@@ -5,6 +5,8 @@ import json
 import pytest
 from small_run import SMALL, command, learned, metrics_of, run
 
+from flexfloor.cli import main
+
 EXPECTED_METRICS = {
     "critic/score/mean",
     "critic/rewards/max",
@@ -176,6 +178,22 @@ def test_starting_anew_leaves_no_checkpoint_that_is_not_its_own(tmp_path):
     assert [path.name for path in steps] == ["step_000000", "step_000001"]
     assert sorted(path.name for path in aside.iterdir()) == ["step_000000", "step_000002"]
     assert sorted(metrics_of(tmp_path)) == [0, 1]
+
+
+def test_qwen3_moe_takes_steps_and_a_stop_string_ends_its_responses(tmp_path):
+    (tmp_path / "score.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, finish_reason=None):\n"
+        "    return {'score': len(solution_str), 'stopped': finish_reason == 'stop',\n"
+        "            'told': solution_str.find('e') == len(solution_str) - 1 and 'e' in solution_str}\n"
+    )
+    words = [word for word in SMALL if not word.startswith(("recipe=", "model.num_experts="))]
+    words += ["recipe=tiny-qwen3-moe", "rollout.stop=[e]", "trainer.total_training_steps=1"]
+    words += [f"reward.custom_reward_function.path={tmp_path}/score.py", "rollout.n=8"]
+    assert main(["train", *words, f"trainer.default_local_dir={tmp_path}/run"]) == 0
+    step = metrics_of(tmp_path / "run")[1]
+    assert step["actor/ppo_kl"] == pytest.approx(0, abs=1e-5), "the first ratio is 1"
+    assert step["actor/grad_norm"] > 0
+    assert step["reward/stopped/mean"] == step["reward/told/mean"]
 
 
 FAMILY = """

@@ -61,6 +61,8 @@ def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch
         (["sft.steps=1", "sft.batch_size=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
         (["sft.steps=1", "sft.batch_size=2"], ["sft.batch_size = 2", "training prompts, 1"]),
         (["model.family=mixtrall"], ["model.family", "mixtrall", "did you mean mixtral"]),
+        (["model.moe_router_topk=1"], ["model.moe_router_topk = 1", "model.norm_topk_prob=false"]),
+        (["rollout.stop=['']"], ["rollout.stop = ['']", "none of them empty"]),
         pytest.param(
             ["model.dtype=bfloat16"],
             ["model.dtype", "bfloat16", "float32"],

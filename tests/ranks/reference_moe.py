@@ -1,24 +1,42 @@
-"""Mixtral and the GRPO loss in plain PyTorch, float64, one unpadded sequence at a time.
+"""Mixtral, Qwen3-MoE and the GRPO loss in plain PyTorch, float64, one unpadded sequence at a time.
 
 It imports nothing of FlexFloor or Megatron: only the names and layouts of the weights are shared
 (Megatron keeps, for each key/value head, its query heads' rows, then its key's, then its value's).
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, EXPERTS, TOP_K, VOCAB = 16, 2, 4, 2, 4, 2, 32
-HEAD_DIM, ROPE_THETA, NORM_EPS = HIDDEN // HEADS, 10_000.0, 1e-5
+NORM_EPS = 1e-5
 
 
-def logits_of(weights, token_ids):
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What sets a family apart."""
+
+    head_dim: int = HIDDEN // HEADS
+    rope_theta: float = 10_000.0
+    qk_norm: bool = False
+    norm_topk_prob: bool = True
+
+
+FAMILIES = {
+    "mixtral": Family(),
+    "qwen3_moe": Family(head_dim=6, rope_theta=1e6, qk_norm=True),
+    "qwen3_moe, shares as they are": Family(head_dim=6, rope_theta=1e6, qk_norm=True, norm_topk_prob=False),
+}
+
+
+def logits_of(family, weights, token_ids):
     """[T, V] logits of one sequence of T tokens; weights by Megatron's names, experts by global number."""
     hidden = weights["embedding.word_embeddings.weight"][token_ids]
     for layer in range(LAYERS):
         w = {name.removeprefix(f"decoder.layers.{layer}."): value for name, value in weights.items()}
-        hidden = hidden + _attention(w, _norm(hidden, w["input_layernorm.weight"]))
-        hidden = hidden + _experts(w, _norm(hidden, w["pre_mlp_layernorm.weight"]))
+        hidden = hidden + _attention(family, w, _norm(hidden, w["input_layernorm.weight"]))
+        hidden = hidden + _experts(family, w, _norm(hidden, w["pre_mlp_layernorm.weight"]))
     return _norm(hidden, weights["decoder.final_layernorm.weight"]) @ weights["output_layer.weight"].T
 
 
@@ -26,29 +44,34 @@ def _norm(x, weight):
     return weight * x / (x.pow(2).mean(-1, keepdim=True) + NORM_EPS).sqrt()
 
 
-def _attention(w, x):
-    length, per_group = len(x), HEADS // KV_HEADS
-    mixed = (x @ w["self_attention.linear_qkv.weight"].T).view(length, KV_HEADS, per_group + 2, HEAD_DIM)
-    query = _rotate(mixed[:, :, :per_group])
-    key, value = _rotate(mixed[:, :, per_group : per_group + 1]), mixed[:, :, -1]
-    scores = torch.einsum("sgpd,tgd->gpst", query, key[:, :, 0]) / math.sqrt(HEAD_DIM)
+def _attention(family, w, x):
+    length, per_group, dim = len(x), HEADS // KV_HEADS, family.head_dim
+    mixed = (x @ w["self_attention.linear_qkv.weight"].T).view(length, KV_HEADS, per_group + 2, dim)
+    query, key, value = mixed[:, :, :per_group], mixed[:, :, per_group : per_group + 1], mixed[:, :, -1]
+    if family.qk_norm:
+        query = _norm(query, w["self_attention.q_layernorm.weight"])
+        key = _norm(key, w["self_attention.k_layernorm.weight"])
+    query, key = _rotate(family, query), _rotate(family, key)
+    scores = torch.einsum("sgpd,tgd->gpst", query, key[:, :, 0]) / math.sqrt(dim)
     future = torch.ones(length, length, dtype=torch.bool).triu(1)
     attended = torch.einsum("gpst,tgd->sgpd", scores.masked_fill(future, -math.inf).softmax(-1), value)
-    return attended.reshape(length, HIDDEN) @ w["self_attention.linear_proj.weight"].T
+    return attended.reshape(length, HEADS * dim) @ w["self_attention.linear_proj.weight"].T
 
 
-def _rotate(x):
+def _rotate(family, x):
     # angles in float32, as rotary embeddings are tabulated everywhere
-    frequencies = 1.0 / ROPE_THETA ** (torch.arange(0, HEAD_DIM, 2, dtype=torch.float32) / HEAD_DIM)
+    dim = family.head_dim
+    frequencies = 1.0 / family.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     angles = torch.outer(torch.arange(len(x), dtype=torch.float32), frequencies)[:, None, None]
     cos, sin = angles.cos().double(), angles.sin().double()
-    first, second = x[..., : HEAD_DIM // 2], x[..., HEAD_DIM // 2 :]
+    first, second = x[..., : dim // 2], x[..., dim // 2 :]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-def _experts(w, x):
-    chosen, experts = (x @ w["mlp.router.weight"].T).topk(TOP_K, dim=-1)
-    shares = chosen.softmax(-1)
+def _experts(family, w, x):
+    shares, experts = (x @ w["mlp.router.weight"].T).softmax(-1).topk(TOP_K, dim=-1)
+    if family.norm_topk_prob:
+        shares = shares / shares.sum(-1, keepdim=True)
     rows = []
     for token, token_shares, token_experts in zip(x, shares, experts.tolist(), strict=True):
         outputs = [_swiglu(w, f"mlp.experts.local_experts.{expert}", token) for expert in token_experts]
@@ -61,19 +84,31 @@ def _swiglu(w, name, x):
     return w[f"{name}.linear_fc2.weight"] @ (torch.nn.functional.silu(gate) * up)
 
 
-def token_distributions(weights, sample, temperature):
+def token_distributions(family, weights, sample, temperature):
     """(log pi [R], entropy [R]) of a sample's response tokens."""
     tokens = torch.tensor([*sample["prompt"], *sample["response"]])
-    logits = logits_of(weights, tokens)[len(sample["prompt"]) - 1 : -1]
+    logits = logits_of(family, weights, tokens)[len(sample["prompt"]) - 1 : -1]
     policy = torch.distributions.Categorical(logits=logits / temperature)
     return policy.log_prob(torch.tensor(sample["response"])), policy.entropy()
 
 
-def grpo(weights, samples, *, mode, temperature, clip_low, clip_high, entropy_coeff, kl, max_response_length):
+def grpo(
+    family,
+    weights,
+    samples,
+    *,
+    mode,
+    temperature,
+    clip_low,
+    clip_high,
+    entropy_coeff,
+    kl,
+    max_response_length,
+):
     """(loss, metrics) by the formulas; loss is tied to the weights; `kl` is (estimator, coefficient)."""
     losses, entropies, clipped, kls, ref_kls = [], [], [], [], []
     for sample in (s for s in samples if s["response"]):
-        logprobs, entropy = token_distributions(weights, sample, temperature)
+        logprobs, entropy = token_distributions(family, weights, sample, temperature)
         old, advantage = torch.tensor(sample["old_logprobs"], dtype=torch.float64), sample["advantage"]
         ratio = (logprobs - old).exp()
         unclipped, limited = ratio * advantage, ratio.clip(1 - clip_low, 1 + clip_high) * advantage
@@ -109,6 +144,7 @@ def aggregate(values, mode, max_response_length):
     return per_sequence / max_response_length if mode == "seq-mean-token-sum-norm" else per_sequence
 
 
-def likelihood(weights, samples):
+def likelihood(family, weights, samples):
     """Mean negative log-likelihood of all response tokens."""
-    return -torch.cat([token_distributions(weights, s, 1.0)[0] for s in samples if s["response"]]).mean()
+    answered = [sample for sample in samples if sample["response"]]
+    return -torch.cat([token_distributions(family, weights, each, 1.0)[0] for each in answered]).mean()

@@ -1,4 +1,4 @@
-"""Mixtral's weights under Hugging Face's names, for comparing with `MixtralForCausalLM`.
+"""A model's configuration and weights under Hugging Face's names, for comparing with its own classes.
 
 The layout is that of transformers 5, whose experts are fused: gate and up projections of all experts
 in one tensor. All experts must be held by this rank.
@@ -11,17 +11,28 @@ from typing import Any
 import torch
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch import Tensor
-from transformers import MixtralConfig
+from transformers import MixtralConfig, PretrainedConfig, Qwen3MoeConfig
 
 from flexfloor.models.config import ModelConfig
 
 
-def hf_config(model: ModelConfig, *, vocab_size: int, max_sequence_length: int) -> MixtralConfig:
-    """Hugging Face's configuration of the same model."""
-    return MixtralConfig(
-        vocab_size=vocab_size,
+def hf_config(model: ModelConfig, *, vocab_size: int, max_sequence_length: int) -> PretrainedConfig:
+    """Hugging Face's configuration of the same model, a Mixtral or a Qwen3-MoE."""
+    shared = _shared(model) | {"vocab_size": vocab_size, "max_position_embeddings": max_sequence_length}
+    if model.family == "mixtral":
+        assert model.norm_topk_prob, "Hugging Face's Mixtral always divides by the sum"
+        return MixtralConfig(**shared, intermediate_size=model.moe_ffn_hidden_size)
+    assert model.family == "qwen3_moe", model.family
+    return Qwen3MoeConfig(
+        **shared,
+        moe_intermediate_size=model.moe_ffn_hidden_size,
+        norm_topk_prob=model.norm_topk_prob,
+    )
+
+
+def _shared(model: ModelConfig) -> dict[str, Any]:
+    return dict(
         hidden_size=model.hidden_size,
-        intermediate_size=model.moe_ffn_hidden_size,
         num_hidden_layers=model.num_layers,
         num_attention_heads=model.num_attention_heads,
         num_key_value_heads=model.num_query_groups,
@@ -30,7 +41,6 @@ def hf_config(model: ModelConfig, *, vocab_size: int, max_sequence_length: int) 
         num_experts_per_tok=model.moe_router_topk,
         rms_norm_eps=model.norm_eps,
         rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
-        max_position_embeddings=max_sequence_length,
         tie_word_embeddings=model.tie_embeddings,
         sliding_window=None,
         dtype=getattr(torch, model.dtype),
@@ -60,7 +70,7 @@ def _layer(layer: Any) -> dict[str, Tensor]:
     query, key, value = mixed.split([heads // groups, 1, 1], dim=1)
     experts = layer.mlp.expert_weights()
     up, down = zip(*(experts[number] for number in range(config.num_moe_experts)), strict=True)
-    return {
+    return _head_norms(layer.self_attention) | {
         "input_layernorm.weight": layer.input_layernorm.weight,
         "post_attention_layernorm.weight": layer.pre_mlp_layernorm.weight,
         "self_attn.q_proj.weight": query.reshape(heads * dim, -1),
@@ -70,4 +80,13 @@ def _layer(layer: Any) -> dict[str, Tensor]:
         "mlp.gate.weight": layer.mlp.router.weight,
         "mlp.experts.gate_up_proj": torch.stack(up),
         "mlp.experts.down_proj": torch.stack(down),
+    }
+
+
+def _head_norms(attention: Any) -> dict[str, Tensor]:
+    if not attention.config.qk_layernorm:
+        return {}
+    return {
+        "self_attn.q_norm.weight": attention.q_layernorm.weight,
+        "self_attn.k_norm.weight": attention.k_layernorm.weight,
     }
