@@ -24,6 +24,7 @@ from flexfloor.stages.rollout import Rollout, roll_out
 from flexfloor.stages.rollout_metrics import rollout_metrics, sample_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
 from flexfloor.stages.validate import validate
+from flexfloor.stop import StopRequest
 from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
 from flexfloor.train.metrics import mean_over_updates
 from flexfloor.train.objective import grpo_objective
@@ -47,9 +48,13 @@ class Run:
 
 def train(config: Config) -> None:
     """Train from the start or from the checkpoint that `trainer.resume_mode` finds."""
-    run = open_run(set_up(config))
+    stop = StopRequest()
+    stop.listen()
+    run = open_run(set_up(config), stop)
     journal, trainer = run.journal, config.trainer
-    for step in range(run.first_step, trainer.total_training_steps + 1):
+    step = run.first_step - 1
+    while step < trainer.total_training_steps and not stop.granted:
+        step += 1
         with journal.step(step) as metrics:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             rollout = generate(run.worker, journal, prompts, step)
@@ -63,11 +68,13 @@ def train(config: Config) -> None:
             metrics |= update(run, parts)
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
-            if due(step, trainer.save_freq, trainer.total_training_steps):
+            if stop.grant() or due(step, trainer.save_freq, trainer.total_training_steps):
                 save(run, step)
         if due(step, trainer.test_freq, trainer.total_training_steps):
             journal.draw(step)
-    journal.draw(trainer.total_training_steps)
+    if stop.granted:
+        journal.console.line(f"asked to stop: saved after step {step}, the same command goes on from there")
+    journal.draw(step)
     journal.finish()
 
 
@@ -109,7 +116,7 @@ def update(run: Run, parts: list[list[Sample]]) -> dict[str, float]:
     return metrics | mean_over_updates(found)
 
 
-def open_run(worker: Worker) -> Run:
+def open_run(worker: Worker, stop: StopRequest) -> Run:
     """Continue from a checkpoint, or begin: warm start, first validation, first checkpoint."""
     config = worker.config
     sampler = PromptSampler(
@@ -143,7 +150,7 @@ def open_run(worker: Worker) -> Run:
         run = Run(worker=worker, journal=journal, sampler=sampler, train_step=train_step, first_step=1)
         if config.trainer.val_before_train:
             metrics |= validate(worker, journal, 0)
-        if config.trainer.save_freq > 0:
+        if stop.grant() or config.trainer.save_freq > 0:
             save(run, 0)
     return run
 

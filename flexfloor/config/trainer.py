@@ -24,7 +24,7 @@ class TrainerConfig:
     total_training_steps: int = 100
     """steps of the whole run, those before a resume included; 0 = warm start and validation only"""
     save_freq: int = NEVER
-    """steps between checkpoints, the last step always has one; -1 = none at all"""
+    """steps between checkpoints, the last step always has one; -1 = none, unless SIGTERM stops the run"""
     test_freq: int = NEVER
     """steps between validations, the last step always has one; -1 = none during training"""
     val_before_train: bool = True
