@@ -184,6 +184,7 @@ def save(run: Run, step: int) -> None:
             optimizer=run.train_step.optimizer,
             scheduler=run.train_step.scheduler,
             extra={"step": step, "run_id": run.journal.run_id, "sampler": run.sampler.state_dict()},
+            keep=run.worker.config.trainer.max_ckpt_to_keep,
         )
 
 
