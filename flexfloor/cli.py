@@ -53,7 +53,7 @@ def train(config: Config) -> None:
     from flexfloor.preflight import check_training
 
     check_training(config)
-    _on_ranks(train_on_rank, config)
+    _on_ranks(train_on_rank, config, stoppable=True)
 
 
 def rollout(config: Config) -> None:
@@ -134,7 +134,7 @@ def _overrides(words: list[str]) -> list[str]:
     return words
 
 
-def _on_ranks(run: Callable[[Config], None], config: Config) -> None:
+def _on_ranks(run: Callable[[Config], None], config: Config, *, stoppable: bool = False) -> None:
     from flexfloor import launch
 
     settings: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _on_ranks(run: Callable[[Config], None], config: Config) -> None:
     if launch.under_torchrun():
         launch.run_this_rank(run, config, **settings)
     else:
-        launch.run_ranks(run, config.launch.nproc, config, **settings)
+        launch.run_ranks(run, config.launch.nproc, config, **settings, stoppable=stoppable)
 
 
 def _report(error: FlexFloorError) -> None:

@@ -8,6 +8,7 @@ Invariants:
 - Results come back in rank order, whatever order the ranks finished in.
 - A rank that raises, dies or outlives the limit ends all ranks within seconds; none is left behind, and
   the error names the rank that failed first.
+- SIGTERM ends a run at once unless it is `stoppable`; then the ranks learn of it, and end it themselves.
 - A `FlexFloorError` that a rank raised reaches the caller as its own type.
 """
 
@@ -19,13 +20,16 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 from flexfloor import device
 from flexfloor.rank_process import Seat, rank_main, take_seat
 from flexfloor.rank_watch import RankWatch, StartedRank
+from flexfloor.stop import forwarding_sigterm
 
 
 def run_ranks(
@@ -35,6 +39,7 @@ def run_ranks(
     collective_timeout_seconds: float = 600,
     total_timeout_seconds: float | None = None,
     threads_per_rank: int | None = None,
+    stoppable: bool = False,
 ) -> list[Any]:
     """`[fn(*args) on each rank]` in rank order, each with torch.distributed up and the patches applied.
 
@@ -43,6 +48,7 @@ def run_ranks(
         collective_timeout_seconds: how long a collective of the default group waits for a rank.
         total_timeout_seconds: how long all ranks together may take; no limit when None.
         threads_per_rank: CPU threads of a rank; when None the host's cores are shared out evenly.
+        stoppable: whether `fn` looks at a `StopRequest`, so that SIGTERM is handed on to it.
 
     Raises:
         FlexFloorError: as a rank raised it.
@@ -52,7 +58,11 @@ def run_ranks(
     context = _context()
     work = bytes(ForkingPickler.dumps((fn, args)))
     threads = threads_per_rank or device.default_threads(world_size)
-    with tempfile.TemporaryDirectory(prefix="flexfloor-ranks-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="flexfloor-ranks-") as folder,
+        _on_sigterm(Path(folder), stoppable) as for_ranks,
+    ):
+        environ = {**os.environ, **for_ranks}
         seats = [
             Seat(
                 rank=rank,
@@ -64,7 +74,7 @@ def run_ranks(
             )
             for rank in range(world_size)
         ]
-        watch = RankWatch([_start(context, seat, work, folder) for seat in seats], folder)
+        watch = RankWatch([_start(context, seat, work, environ, folder) for seat in seats], folder)
         deadline = None if total_timeout_seconds is None else time.monotonic() + total_timeout_seconds
         try:
             return watch.results(deadline)
@@ -109,15 +119,22 @@ def _context() -> ForkServerContext:
     # Some generated tasks follow the order of sets: with one seed a resumed run meets the same prompts.
     os.environ.setdefault("PYTHONHASHSEED", "0")
     # A CUDA context does not survive a fork, so that nothing may touch the device before it.
-    context.set_forkserver_preload(["flexfloor.preload"] if device.is_cpu_host() else [])
+    heavy = ["flexfloor.preload"] if device.is_cpu_host() else []
+    context.set_forkserver_preload(["flexfloor.fork_server", *heavy])
     return context
 
 
-def _start(context: ForkServerContext, seat: Seat, work: bytes, folder: str) -> StartedRank:
+def _on_sigterm(folder: Path, stoppable: bool) -> AbstractContextManager[dict[str, str]]:
+    return forwarding_sigterm(folder / "stop") if stoppable else nullcontext({})
+
+
+def _start(
+    context: ForkServerContext, seat: Seat, work: bytes, environ: dict[str, str], folder: str
+) -> StartedRank:
     ours, theirs = context.Pipe()
     process = context.Process(
         target=rank_main,
-        args=(seat, work, theirs, dict(os.environ), folder),
+        args=(seat, work, theirs, environ, folder),
         name=f"rank {seat.rank} of {seat.world_size}",
     )
     process.start()

@@ -30,6 +30,7 @@ import torch.distributed as dist
 
 from flexfloor import device
 from flexfloor.errors import FlexFloorError
+from flexfloor.stop import STOP_FILE
 
 SHOW_STACK = signal.SIGUSR1
 """The signal on which a rank writes where its threads stand to `stack_file`."""
@@ -112,6 +113,8 @@ def _settle(seat: Seat, environ: dict[str, str], folder: str) -> None:
     # The fork server still has the environment of the day it was started.
     os.environ.clear()
     os.environ.update(environ)
+    # Inherited from the fork server, which ignores it. A run that can be stopped listens once it is set up.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if STOP_FILE in environ else signal.SIG_DFL)
     if "lo" in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     faulthandler.register(SHOW_STACK, stack_file(folder, seat.rank).open("w"), all_threads=True)

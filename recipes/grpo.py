@@ -8,58 +8,36 @@ update the weights by the clipped policy-gradient loss. Every rank runs this fun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from flexfloor.config import Config
-from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.types import Prompt
-from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
-from flexfloor.recipes.sft import warm_start
+from flexfloor.recipes.grpo_run import Run, open_run, save
 from flexfloor.stages.advantages import form_advantages
 from flexfloor.stages.old_logprobs import recompute
-from flexfloor.stages.reference import add_reference, keep_reference
-from flexfloor.stages.resume import (
-    checkpoint_to_resume,
-    checkpoints_folder,
-    require_same_model,
-    set_aside_from,
-)
+from flexfloor.stages.reference import add_reference
 from flexfloor.stages.rollout import Rollout, roll_out
 from flexfloor.stages.rollout_metrics import rollout_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
-from flexfloor.stages.train_step import build_train_step
 from flexfloor.stages.validate import validate
-from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
+from flexfloor.stop import StopRequest
 from flexfloor.train.metrics import mean_over_updates
-from flexfloor.train.reference import ReferenceWeights
-from flexfloor.train.step import TrainStep
 from flexfloor.train.types import Sample
 from flexfloor.worker import Worker, set_up
 
 MiniBatches = list[list[Sample]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What the steps share and a checkpoint holds."""
-
-    worker: Worker
-    journal: Journal
-    sampler: PromptSampler
-    train_step: TrainStep
-    reference: ReferenceWeights | None
-    """None without a KL term."""
-    first_step: int
-    """First step that is still to be trained."""
-
-
 def train(config: Config) -> None:
     """Train from the start or from the checkpoint that `trainer.resume_mode` finds."""
-    run = open_run(set_up(config))
+    stop = StopRequest()
+    stop.listen()
+    run = open_run(set_up(config), stop)
     journal, trainer = run.journal, config.trainer
-    for step in range(run.first_step, trainer.total_training_steps + 1):
+    step = run.first_step - 1
+    while step < trainer.total_training_steps and not stop.granted:
+        step += 1
         with journal.step(step) as metrics:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             rollout = generate(run.worker, journal, prompts, step)
@@ -74,11 +52,13 @@ def train(config: Config) -> None:
             metrics |= update(run, parts)
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
-            if due(step, trainer.save_freq, trainer.total_training_steps):
+            if stop.grant() or due(step, trainer.save_freq, trainer.total_training_steps):
                 save(run, step)
         if due(step, trainer.test_freq, trainer.total_training_steps):
             journal.draw(step)
-    journal.draw(trainer.total_training_steps)
+    if stop.granted:
+        journal.console.line(f"asked to stop: saved after step {step}, the same command goes on from there")
+    journal.draw(step)
     journal.finish()
 
 
@@ -126,78 +106,6 @@ def update(run: Run, parts: MiniBatches) -> dict[str, float]:
                 found.append(run.train_step.update(part))
                 bar.advance()
     return mean_over_updates(found)
-
-
-def open_run(worker: Worker) -> Run:
-    """Continue from a checkpoint, or begin: warm start, first validation, first checkpoint."""
-    config = worker.config
-    sampler = PromptSampler(
-        len(worker.prompts["train"]),
-        config.data.train_batch_size,
-        shuffle=config.data.shuffle,
-        seed=config.data.seed,
-        fingerprint=fingerprint(worker.prompts["train"]),
-    )
-    checkpoint = checkpoint_to_resume(config.trainer)
-    if checkpoint is not None:
-        require_same_model(checkpoint, worker.model_identity)
-        train_step = build_train_step(worker)
-        extra = load_checkpoint(
-            checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
-        )
-        reference = keep_reference(worker, checkpoint)
-        sampler.load_state_dict(extra["sampler"])
-        first_step = extra["step"] + 1
-        set_aside_from(config.trainer, first_step)
-        journal = Journal(config, worker.layout, run_id=extra["run_id"], first_step=first_step)
-        journal.console.line(f"resumed from {checkpoint}, {config.trainer.total_training_steps} steps in all")
-        return Run(
-            worker=worker,
-            journal=journal,
-            sampler=sampler,
-            train_step=train_step,
-            reference=reference,
-            first_step=first_step,
-        )
-    set_aside_from(config.trainer, 0)
-    journal = Journal(config, worker.layout)
-    with journal.step(0) as metrics:
-        if config.sft.steps:
-            metrics |= warm_start(worker, journal)
-        # Built after the warm start: an optimizer may hold copies of the weights it was built from.
-        train_step = build_train_step(worker)
-        run = Run(
-            worker=worker,
-            journal=journal,
-            sampler=sampler,
-            train_step=train_step,
-            reference=keep_reference(worker),
-            first_step=1,
-        )
-        if config.trainer.val_before_train:
-            metrics |= validate(worker, journal, 0)
-        if config.trainer.save_freq > 0:
-            save(run, 0)
-    return run
-
-
-def save(run: Run, step: int) -> None:
-    """Write a checkpoint of the state after `step`."""
-    with run.journal.stage("checkpoint"):
-        save_checkpoint(
-            checkpoints_folder(run.worker.config.trainer),
-            step,
-            model=[run.worker.ddp],
-            optimizer=run.train_step.optimizer,
-            scheduler=run.train_step.scheduler,
-            reference=run.reference,
-            extra={
-                "step": step,
-                "run_id": run.journal.run_id,
-                "sampler": run.sampler.state_dict(),
-                "model": run.worker.model_identity,
-            },
-        )
 
 
 def due(step: int, every: int, last: int) -> bool:

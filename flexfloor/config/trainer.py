@@ -24,7 +24,9 @@ class TrainerConfig:
     total_training_steps: int = 100
     """steps of the whole run, those before a resume included; 0 = warm start and validation only"""
     save_freq: int = NEVER
-    """steps between checkpoints, the last step always has one; -1 = none at all"""
+    """steps between checkpoints, the last step always has one; -1 = none, unless SIGTERM stops the run"""
+    max_ckpt_to_keep: int | None = None
+    """newest checkpoints that stay, older ones go when one is saved; null = all stay"""
     test_freq: int = NEVER
     """steps between validations, the last step always has one; -1 = none during training"""
     val_before_train: bool = True
@@ -51,6 +53,8 @@ class TrainerConfig:
         for name in ("save_freq", "test_freq"):
             value = getattr(self, name)
             require(value >= 1 or value == NEVER, f"trainer.{name}", value, "1 or more, or -1 for never")
+        if self.max_ckpt_to_keep is not None:
+            require_range("trainer.max_ckpt_to_keep", self.max_ckpt_to_keep, 1)
         require(bool(self.default_local_dir), "trainer.default_local_dir", self.default_local_dir, "a folder")
         self._check_resume()
 

@@ -209,7 +209,8 @@ def test_result_that_cannot_travel_is_named() -> None:
         run_ranks(a_lambda, 1)
 
 
-def test_ranks_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_end_when_their_parent_is_killed(tmp_path: Path, end: signal.Signals) -> None:
     folders = [str(Path(__file__).parent), os.getcwd()]
     code = f"""
 import sys; sys.path[:0] = {folders}
@@ -219,8 +220,8 @@ run_ranks(fail_on, 2, 1, "hang", {str(tmp_path)!r})
 """
     parent = subprocess.Popen([sys.executable, "-c", code])
     _wait_until(lambda: len(list(tmp_path.iterdir())) == 4)
-    parent.kill()
-    parent.wait()
+    parent.send_signal(end)
+    assert parent.wait() == -end
     pids = [int(path.name) for path in tmp_path.iterdir()]
     _wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 

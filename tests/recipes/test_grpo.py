@@ -87,6 +87,16 @@ def test_resuming_equals_not_stopping(tmp_path):
     assert len(ids) == 1 and first.name.rpartition("-")[2] in ids
 
 
+def test_only_the_newest_checkpoints_stay_and_a_run_goes_on_from_them(tmp_path):
+    keep = ["trainer.save_freq=1", "trainer.max_ckpt_to_keep=2"]
+    names = []
+    for steps in (2, 3):
+        assert run(tmp_path, *keep, f"trainer.total_training_steps={steps}") == 0
+        names.append(sorted(path.name for path in (tmp_path / "checkpoints").iterdir()))
+    assert names == [["step_000001", "step_000002"], ["step_000002", "step_000003"]]
+    assert sorted(metrics_of(tmp_path)) == [0, 1, 2, 3]
+
+
 def test_what_is_learned_does_not_depend_on_the_layout(tmp_path):
     layouts = [(1, 1), (2, 1), (2, 2), (4, 4)]
     found = []

@@ -77,7 +77,8 @@ def test_a_command_starts_the_ranks_that_the_settings_ask_for(
     [(function, world_size, config, settings)] = started
     assert (function, world_size) == (run, 2)
     assert config == compose(words)
-    assert settings == {"collective_timeout_seconds": 9.0, "threads_per_rank": 3}
+    stoppable = command == "train"
+    assert settings == {"collective_timeout_seconds": 9.0, "threads_per_rank": 3, "stoppable": stoppable}
 
 
 def test_under_torchrun_the_process_is_one_rank(

@@ -45,6 +45,7 @@ from flexfloor.train.config import OptimConfig
         (lambda: TrainerConfig(total_training_steps=-1), "trainer.total_training_steps = -1: must be >= 0"),
         (lambda: TrainerConfig(save_freq=0), "trainer.save_freq = 0: must be 1 or more, or -1 for never"),
         (lambda: TrainerConfig(test_freq=-2), "trainer.test_freq = -2: must be 1 or more, or -1 for never"),
+        (lambda: TrainerConfig(max_ckpt_to_keep=0), "trainer.max_ckpt_to_keep = 0: must be >= 1"),
         (lambda: TrainerConfig(seed=-1), "trainer.seed = -1: must be >= 0"),
         (lambda: TrainerConfig(experiment_name=" "), "trainer.experiment_name = ' ': must be a name"),
         (lambda: TrainerConfig(default_local_dir=""), "trainer.default_local_dir = '': must be a folder"),

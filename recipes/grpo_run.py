@@ -1,0 +1,111 @@
+"""What a GRPO run begins with, goes on from, and saves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flexfloor.data.sampler import PromptSampler
+from flexfloor.data.uid import fingerprint
+from flexfloor.journal import Journal
+from flexfloor.recipes.sft import warm_start
+from flexfloor.stages.reference import keep_reference
+from flexfloor.stages.resume import (
+    checkpoint_to_resume,
+    checkpoints_folder,
+    require_same_model,
+    set_aside_from,
+)
+from flexfloor.stages.train_step import build_train_step
+from flexfloor.stages.validate import validate
+from flexfloor.stop import StopRequest
+from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
+from flexfloor.train.reference import ReferenceWeights
+from flexfloor.train.step import TrainStep
+from flexfloor.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the steps share and a checkpoint holds."""
+
+    worker: Worker
+    journal: Journal
+    sampler: PromptSampler
+    train_step: TrainStep
+    reference: ReferenceWeights | None
+    """None without a KL term."""
+    first_step: int
+    """First step that is still to be trained."""
+
+
+def open_run(worker: Worker, stop: StopRequest) -> Run:
+    """Continue from a checkpoint, or begin: warm start, first validation, first checkpoint."""
+    config = worker.config
+    sampler = PromptSampler(
+        len(worker.prompts["train"]),
+        config.data.train_batch_size,
+        shuffle=config.data.shuffle,
+        seed=config.data.seed,
+        fingerprint=fingerprint(worker.prompts["train"]),
+    )
+    checkpoint = checkpoint_to_resume(config.trainer)
+    if checkpoint is not None:
+        require_same_model(checkpoint, worker.model_identity)
+        train_step = build_train_step(worker)
+        extra = load_checkpoint(
+            checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
+        )
+        reference = keep_reference(worker, checkpoint)
+        sampler.load_state_dict(extra["sampler"])
+        first_step = extra["step"] + 1
+        set_aside_from(config.trainer, first_step)
+        journal = Journal(config, worker.layout, run_id=extra["run_id"], first_step=first_step)
+        journal.console.line(f"resumed from {checkpoint}, {config.trainer.total_training_steps} steps in all")
+        return Run(
+            worker=worker,
+            journal=journal,
+            sampler=sampler,
+            train_step=train_step,
+            reference=reference,
+            first_step=first_step,
+        )
+    set_aside_from(config.trainer, 0)
+    journal = Journal(config, worker.layout)
+    with journal.step(0) as metrics:
+        if config.sft.steps:
+            metrics |= warm_start(worker, journal)
+        # Built after the warm start: an optimizer may hold copies of the weights it was built from.
+        train_step = build_train_step(worker)
+        run = Run(
+            worker=worker,
+            journal=journal,
+            sampler=sampler,
+            train_step=train_step,
+            reference=keep_reference(worker),
+            first_step=1,
+        )
+        if config.trainer.val_before_train:
+            metrics |= validate(worker, journal, 0)
+        if stop.grant() or config.trainer.save_freq > 0:
+            save(run, 0)
+    return run
+
+
+def save(run: Run, step: int) -> None:
+    """Write a checkpoint of the state after `step`."""
+    with run.journal.stage("checkpoint"):
+        save_checkpoint(
+            checkpoints_folder(run.worker.config.trainer),
+            step,
+            model=[run.worker.ddp],
+            optimizer=run.train_step.optimizer,
+            scheduler=run.train_step.scheduler,
+            reference=run.reference,
+            extra={
+                "step": step,
+                "run_id": run.journal.run_id,
+                "sampler": run.sampler.state_dict(),
+                "model": run.worker.model_identity,
+            },
+            keep=run.worker.config.trainer.max_ckpt_to_keep,
+        )
