@@ -194,7 +194,7 @@ def test_qwen3_moe_takes_steps_and_a_stop_string_ends_its_responses(tmp_path):
     (tmp_path / "score.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth, finish_reason=None):\n"
         "    return {'score': len(solution_str), 'stopped': finish_reason == 'stop',\n"
-        "            'told': solution_str.find('e') == len(solution_str) - 1 and 'e' in solution_str}\n"
+        "            'contained': 'e' in solution_str}\n"
     )
     words = [word for word in SMALL if not word.startswith(("recipe=", "model.num_experts="))]
     words += ["recipe=tiny-qwen3-moe", "rollout.stop=[e]", "trainer.total_training_steps=1"]
@@ -203,7 +203,7 @@ def test_qwen3_moe_takes_steps_and_a_stop_string_ends_its_responses(tmp_path):
     step = metrics_of(tmp_path / "run")[1]
     assert step["actor/ppo_kl"] == pytest.approx(0, abs=1e-5), "the first ratio is 1"
     assert step["actor/grad_norm"] > 0
-    assert step["reward/stopped/mean"] == step["reward/told/mean"]
+    assert 0 < step["reward/stopped/mean"] == step["reward/contained/mean"] < 1
 
 
 FAMILY = """
