@@ -98,6 +98,12 @@ EXPECTED_LOGS: tuple[tuple[str, str], ...] = (
         "MCore's async save is deprecated and will be removed in the future releases. "
         "Please, use NVRx async solution by setting `async_strategy` to `nvrx`.",
     ),
+    # 0.19 when it goes on from a checkpoint of 0.16.
+    (
+        "megatron.core.dist_checkpointing.strategies.common",
+        "load_common is deprecated and will be removed in a future release. "
+        "`torch_dist` now handles all non-tensor data as part of default PyTorch DCP behavior.",
+    ),
 )
 """(logger, whole message)."""
 

