@@ -190,12 +190,8 @@ def _load_sharded(
     folder: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling
 ) -> dict[str, Any]:
     """Load `wanted`, give the model its weights, and return all that was loaded."""
-<<<<<<< HEAD
-    state = dist_checkpointing.load(wanted, str(folder), strict=strict)
-=======
     # A Path, because 0.16 calls its methods when a file is missing, as it is in a checkpoint of 0.19.
-    state = dist_checkpointing.load(wanted, path / _WEIGHTS, strict=strict)
->>>>>>> wip-next
+    state = dist_checkpointing.load(wanted, folder, strict=strict)
     for index, module in enumerate(model):
         _unwrapped(module).load_state_dict(state[f"model_{index}"])
     return state
