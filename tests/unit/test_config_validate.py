@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_told_with_both_fields(sections: dict[str, object],
 
 @pytest.mark.parametrize(("nproc", "ep", "num_experts"), [(4, 4, 8), (4, 2, 2), (8, 2, 6), (1, 1, 1)])
 def test_sizes_that_divide_are_taken(nproc: int, ep: int, num_experts: int) -> None:
-    model = ModelConfig(num_experts=num_experts, moe_router_topk=1)
+    model = ModelConfig(num_experts=num_experts, moe_router_topk=1, norm_topk_prob=False)
     validate(_config(launch=LaunchConfig(nproc=nproc), parallel=ParallelConfig(ep=ep), model=model))
 
 
