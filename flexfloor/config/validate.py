@@ -16,8 +16,7 @@ from flexfloor.config.launch import LaunchConfig
 from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
-from flexfloor.models.config import DTYPE_BYTES
-from flexfloor.rollout.budget import kv_bytes_per_token, slots_for_budget
+from flexfloor.rollout.budget import model_kv_bytes_per_token, slots_for_budget
 
 
 def validate(config: Config) -> None:
@@ -90,13 +89,8 @@ def _mini_batches(config: Config) -> None:
 
 
 def _kv_budget(config: Config) -> None:
-    data, budget, model = config.data, config.rollout.kv_budget_bytes, config.model
-    per_token = kv_bytes_per_token(
-        num_layers=model.num_layers,
-        num_groups=model.num_query_groups,
-        head_dim=model.channels_per_head,
-        dtype_bytes=DTYPE_BYTES[model.dtype],
-    )
+    data, budget = config.data, config.rollout.kv_budget_bytes
+    per_token = model_kv_bytes_per_token(config.model)
     longest = data.max_prompt_length + data.max_response_length
     allowed = (
         f"{longest * per_token} or more, for one sequence of data.max_prompt_length + "

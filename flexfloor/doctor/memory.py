@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from flexfloor.config import Config
 from flexfloor.models.config import DTYPE_BYTES, ModelConfig
-from flexfloor.rollout.budget import kv_bytes_per_token
+from flexfloor.rollout.budget import model_kv_bytes_per_token
 
 PROCESS_BYTES = 450 * 1024**2
 """A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""
@@ -57,12 +57,7 @@ def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host:
 def kv_bytes(config: Config) -> int:
     """Bytes of the KV cache of one rank: its live sequences at full length, within the budget."""
     model, data, rollout = config.model, config.data, config.rollout
-    per_token = kv_bytes_per_token(
-        num_layers=model.num_layers,
-        num_groups=model.num_query_groups,
-        head_dim=model.channels_per_head,
-        dtype_bytes=DTYPE_BYTES[model.dtype],
-    )
+    per_token = model_kv_bytes_per_token(model)
     longest = data.max_prompt_length + data.max_response_length
     return min(rollout.kv_budget_bytes, rollout.max_live_sequences * longest * per_token)
 
