@@ -54,12 +54,6 @@ def claim_device(local_rank: int) -> torch.device:
     return current_device()
 
 
-def synchronize() -> None:
-    """Wait until the device has done all queued work; nothing to wait for on a CPU."""
-    if not is_cpu_host():
-        torch.cuda.synchronize()
-
-
 def peak_memory_bytes() -> int:
     """Peak of what this rank has held: device memory on a GPU, resident set of the process on a CPU."""
     if not is_cpu_host():

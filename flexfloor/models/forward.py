@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from flexfloor.models.attention import PackedRows
@@ -25,10 +24,3 @@ def packed_logits(
     rows = PackedRows.of(position_ids_T, cu_seqlens)
     logits = model(input_ids_T[None], position_ids_T[None], None, packed_seq_params=rows)
     return logits[0]
-
-
-def first_positions(lengths: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions [T] and cu_seqlens [S + 1] of whole sequences of `lengths` tokens packed in order."""
-    positions = [torch.arange(length, device=device) for length in lengths]
-    bounds = torch.tensor([0, *lengths], device=device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    return torch.cat(positions) if positions else bounds[:0].long(), bounds

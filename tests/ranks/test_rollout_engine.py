@@ -120,7 +120,7 @@ def test_the_sampler_and_the_trainer_agree_in_float32(name):
 def our_and_hf_logits(name):
     from transformers import AutoModelForCausalLM
 
-    from flexfloor.models.forward import first_positions, packed_logits
+    from flexfloor.models.forward import packed_logits
 
     model = ranks.new_model(1, "float32", name)
     config = hf_config(
@@ -129,7 +129,8 @@ def our_and_hf_logits(name):
     peer = AutoModelForCausalLM.from_config(config).eval()
     peer.load_state_dict(hf_state_dict(model))
     ids = torch.arange(40) % ranks.VOCAB
-    positions, bounds = first_positions([15, 25], ids.device)
+    positions = torch.cat([torch.arange(15), torch.arange(25)])
+    bounds = torch.tensor([0, 15, 40], dtype=torch.int32)
     with torch.no_grad():
         ours = packed_logits(model, ids, positions, bounds)
         theirs = torch.cat([peer(part[None]).logits[0] for part in ids.split([15, 25])])
