@@ -16,7 +16,8 @@ from flexfloor.config.launch import LaunchConfig
 from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
-from flexfloor.rollout.budget import model_kv_bytes_per_token, slots_for_budget
+from flexfloor.rollout.budget import slots_for_budget
+from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 
 def validate(config: Config) -> None:

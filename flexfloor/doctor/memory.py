@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from flexfloor.config import Config
 from flexfloor.models.config import DTYPE_BYTES, ModelConfig
-from flexfloor.rollout.budget import model_kv_bytes_per_token
+from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 PROCESS_BYTES = 450 * 1024**2
 """A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""

@@ -22,6 +22,10 @@ class ModelConfig:
     """Key/value heads; grouped-query attention when fewer than the query heads."""
     head_dim: int | None = None
     """Channels of one head; hidden_size / num_attention_heads when not given."""
+    kv_lora_rank: int | None = None
+    """Channels of the key-value latent; given, attention is multi-head latent attention (MLA)."""
+    qk_rope_head_dim: int = 16
+    """MLA: channels of the key that are rotated and shared by all heads."""
     moe_ffn_hidden_size: int = 256
     """Inner width of one expert."""
     num_experts: int = 8

@@ -9,12 +9,19 @@ Shapes: T rows of the pass, of which the first B decode; N query heads, G key/va
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from megatron.core.inference.contexts import BaseInferenceContext
 from torch import Tensor
 
 from flexfloor.models.packed_attention import attend_packed
 from flexfloor.rollout.kv_cache import KVCache
+
+Decode = Callable[[slice, Tensor, list[Tensor]], Tensor]
+"""(decoding rows, bias [B, C] with -inf at positions not seen, planes [B, G, C, D]) to [B, ...]."""
+Prefill = Callable[[slice, list[int]], Tensor]
+"""(rows of the prompts, rows of each prompt) to [rows, ...]."""
 
 
 class PassRows:
@@ -76,9 +83,8 @@ class RolloutContext(BaseInferenceContext):
         positions_B = rows.position_ids_T[:B]
         self._seen = int(positions_B.max()) + 1 if B else 0
         hidden_BC = torch.arange(self._seen, device=device)[None] > positions_B[:, None]
-        bias_BC = torch.zeros(hidden_BC.shape, dtype=cache.pairs.dtype, device=device)
-        bias_BC = bias_BC.masked_fill_(hidden_BC, float("-inf"))
-        self._bias = bias_BC.repeat_interleave(cache.pairs.size(3), 0)[:, None]  # [B G, 1, seen]
+        bias_BC = torch.zeros(hidden_BC.shape, dtype=cache.planes.dtype, device=device)
+        self._bias = bias_BC.masked_fill_(hidden_BC, float("-inf"))
 
     def end(self) -> None:
         """Count the pass's rows into the lengths of their sequences."""
@@ -90,18 +96,46 @@ class RolloutContext(BaseInferenceContext):
 
     def attend(self, layer: int, query_TND: Tensor, key_TGD: Tensor, value_TGD: Tensor) -> Tensor:
         """Store the rows' keys and values and attend; [T, N, D]. `layer` counts from 0."""
+
+        def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
+            keys, values = planes
+            return attend_heads(query_TND[rows], keys, values, bias_BC)
+
+        def prefill(rows: slice, lengths: list[int]) -> Tensor:
+            return attend_packed(query_TND[rows], key_TGD[rows], value_TGD[rows], lengths)
+
         if not query_TND.size(0):
             return query_TND
-        self.cache.store(layer, self._places, key_TGD, value_TGD)
-        B = self.rows.num_decode
-        if query_TND.size(0) == B:
-            return self._decode(layer, query_TND)
-        prefilled = attend_packed(query_TND[B:], key_TGD[B:], value_TGD[B:], self.rows.prompt_lengths)
-        return torch.cat((self._decode(layer, query_TND[:B]), prefilled)) if B else prefilled
+        return self.attend_with(layer, (key_TGD, value_TGD), decode=decode, prefill=prefill)
 
-    def _decode(self, layer: int, query_BND: Tensor) -> Tensor:
-        B, N, D = query_BND.shape
-        keys, values = self.cache.seen(layer, B, self._seen)
-        query = query_BND.reshape(keys.size(0), -1, D)
-        scores = torch.baddbmm(self._bias, query, keys.transpose(1, 2), alpha=D**-0.5)
-        return torch.bmm(scores.softmax(-1), values).view(B, N, D)
+    def attend_with(
+        self, layer: int, kept_TGD: Sequence[Tensor], *, decode: Decode, prefill: Prefill
+    ) -> Tensor:
+        """Store what the cache keeps of the rows, and attend in the caller's way.
+
+        Args:
+            layer: counts from 0.
+            kept_TGD: of each plane, [T, G, D]; T is at least 1.
+            decode: attends decoding rows over what their sequences hold in the cache.
+            prefill: attends the rows of joining prompts among themselves.
+
+        Returns: what both return, in the order of the rows.
+        """
+        self.cache.store(layer, self._places, *kept_TGD)
+        B, T = self.rows.num_decode, len(self.rows)
+        attended = []
+        if B:
+            attended.append(decode(slice(0, B), self._bias, self.cache.seen(layer, B, self._seen)))
+        if T > B:
+            attended.append(prefill(slice(B, T), self.rows.prompt_lengths))
+        return attended[0] if len(attended) == 1 else torch.cat(attended)
+
+
+def attend_heads(query_BND: Tensor, key_BGCD: Tensor, value_BGCD: Tensor, bias_BC: Tensor) -> Tensor:
+    """[B, N, D] of one query row a sequence; -inf in the bias hides a position."""
+    B, N, D = query_BND.shape
+    _, G, C, _ = key_BGCD.shape
+    query = query_BND.reshape(B * G, N // G, D)
+    bias = bias_BC.repeat_interleave(G, 0)[:, None]
+    scores = torch.baddbmm(bias, query, key_BGCD.view(B * G, C, D).transpose(1, 2), alpha=D**-0.5)
+    return torch.bmm(scores.softmax(-1), value_BGCD.view(B * G, C, D)).view(B, N, D)

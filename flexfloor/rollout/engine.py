@@ -24,11 +24,12 @@ from flexfloor.elastic.exchange import RowCounts, exchange_integers
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.batch import LiveBatch
-from flexfloor.rollout.budget import kv_bytes_per_token, slots_for_budget
+from flexfloor.rollout.budget import slots_for_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
 from flexfloor.rollout.kv_cache import KVCache
+from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.stop import StopStrings
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
@@ -146,12 +147,8 @@ class RolloutEngine:
     def _new_cache(self, requests: Sequence[Request]) -> KVCache:
         config = self.model.config
         capacity = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
-        per_token = kv_bytes_per_token(
-            num_layers=config.num_layers,
-            num_groups=config.num_query_groups,
-            head_dim=config.kv_channels,
-            dtype_bytes=config.params_dtype.itemsize,
-        )
+        shape = kv_shape(config)
+        per_token = shape.bytes_per_token(config.params_dtype.itemsize)
         budget = self.rollout.kv_budget_bytes
         fitting = slots_for_budget(
             kv_budget_bytes=budget, tokens_per_slot=capacity, bytes_per_token=per_token
@@ -159,9 +156,7 @@ class RolloutEngine:
         allowed = f"at least {per_token * capacity} bytes, one sequence of {capacity} tokens"
         require(fitting >= 1, "rollout.kv_budget_bytes", budget, allowed)
         return KVCache(
-            num_layers=config.num_layers,
-            num_groups=config.num_query_groups,
-            head_dim=config.kv_channels,
+            shape=shape,
             num_slots=max(1, min(fitting, self.rollout.max_live_sequences, len(requests))),
             capacity=capacity,
             dtype=config.params_dtype,
