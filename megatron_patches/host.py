@@ -13,6 +13,7 @@ from megatron_patches import (
     manager,
     mappings,
     moe_utils,
+    multi_latent_attention,
     optimizer,
     parallel_state,
     quiet,
@@ -29,6 +30,7 @@ CPU_HOST: tuple[Patch, ...] = (
     *tensor_parallel_random.PATCHES,
     *mappings.PATCHES,
     *moe_utils.PATCHES,
+    *multi_latent_attention.PATCHES,
     *optimizer.PATCHES,
     *clip_grads.PATCHES,
 )

@@ -2,35 +2,19 @@
 
 An estimate, for the question whether a run can be meant for this machine: it counts what grows with the
 model and the batch, and is within a third of the 1.5 GiB a rank that the demo was seen to take.
-
-Invariants:
-- Parameters are counted exactly, for a model whose attention and experts are Mixtral's.
 """
 
 from __future__ import annotations
 
 from flexfloor.config import Config
-from flexfloor.models.config import DTYPE_BYTES, ModelConfig
+from flexfloor.doctor.parameters import dense_parameters, expert_parameters
+from flexfloor.models.config import DTYPE_BYTES
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 PROCESS_BYTES = 450 * 1024**2
 """A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""
 ACTIVATION_FACTOR = 2
 """What backward and the allocator hold beside what the forward pass keeps; seen on the demo."""
-
-
-def expert_parameters(model: ModelConfig) -> int:
-    """Parameters of one expert, over all layers."""
-    return model.num_layers * 3 * model.hidden_size * model.moe_ffn_hidden_size
-
-
-def dense_parameters(model: ModelConfig, vocab_size: int) -> int:
-    """All parameters but the experts': embeddings, attention, norms and routers."""
-    hidden = model.hidden_size
-    heads = 2 * model.num_attention_heads + 2 * model.num_query_groups
-    layer = hidden * heads * model.channels_per_head + 2 * hidden + hidden * model.num_experts
-    embeddings = hidden * vocab_size * (1 if model.tie_embeddings else 2)
-    return embeddings + model.num_layers * layer + hidden
 
 
 def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host: bool) -> int:
@@ -67,5 +51,6 @@ def activation_bytes(config: Config, vocab_size: int) -> int:
     model = config.model
     width = model.hidden_size + model.num_attention_heads * model.channels_per_head
     routed = model.moe_router_topk * (6 * model.hidden_size + 5 * model.moe_ffn_hidden_size)
+    routed += 5 * model.num_shared_experts * model.moe_ffn_hidden_size
     per_token = model.num_layers * (10 * width + routed) + 4 * vocab_size
     return ACTIVATION_FACTOR * config.actor.micro_batch_tokens * per_token * DTYPE_BYTES[model.dtype]

@@ -1,7 +1,9 @@
 """Megatron's top-k router, made to work for zero tokens and exactly in float64.
 
-Upstream infers a dimension by -1, which has no answer for zero tokens, and takes its softmax in
-float32 whatever the logits are, which would leave float64 runs with float32 rounding.
+Upstream infers a dimension by -1, which has no answer for zero tokens, and takes its scores in float32
+whatever the logits are, which would leave float64 runs with float32 rounding.
+
+Shapes: T tokens, E experts, K experts of a token, G groups of experts.
 """
 
 from __future__ import annotations
@@ -15,19 +17,45 @@ from torch import Tensor
 from flexfloor.elastic.load import ExpertLoad
 
 
-def softmax_topk(logits_TE: Tensor, config: TransformerConfig) -> tuple[Tensor, Tensor]:
-    """Probabilities [T, K] of the logits' type and expert numbers [T, K] of each row's top-k experts.
+def route_topk(
+    logits_TE: Tensor, config: TransformerConfig, expert_bias_E: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Shares [T, K] of the logits' type and expert numbers [T, K] of each row's top-k experts.
 
-    The softmax runs over all experts with `moe_router_pre_softmax`, else over the chosen ones; in
-    float32 at least.
+    Args:
+        logits_TE: [T, E]; scored in float32 at least.
+        config: scores (softmax over all experts, over the chosen ones, or sigmoid), groups and scaling.
+        expert_bias_E: counts in the choice and not in the share.
     """
     dtype = torch.promote_types(logits_TE.dtype, torch.float32)
-    if config.moe_router_pre_softmax:
-        probs_TK, expert_TK = logits_TE.softmax(-1, dtype=dtype).topk(config.moe_router_topk, dim=1)
-    else:
-        chosen_TK, expert_TK = logits_TE.topk(config.moe_router_topk, dim=1)
-        probs_TK = chosen_TK.softmax(-1, dtype=dtype)
-    return probs_TK.to(logits_TE.dtype), expert_TK
+    scores_TE = _scores(logits_TE.to(dtype), config)
+    wanted_TE = scores_TE if expert_bias_E is None else scores_TE + expert_bias_E
+    if config.moe_router_group_topk:
+        wanted_TE = _best_groups(wanted_TE, config)
+    expert_TK = wanted_TE.topk(config.moe_router_topk, dim=1).indices
+    shares_TK = scores_TE.gather(1, expert_TK)
+    if config.moe_router_score_function == "sigmoid":
+        if config.moe_router_topk > 1:
+            shares_TK = shares_TK / (shares_TK.sum(-1, keepdim=True) + 1e-20)
+    elif not config.moe_router_pre_softmax:
+        shares_TK = shares_TK.softmax(-1)
+    return (shares_TK * (config.moe_router_topk_scaling_factor or 1.0)).to(logits_TE.dtype), expert_TK
+
+
+def _scores(logits_TE: Tensor, config: TransformerConfig) -> Tensor:
+    if config.moe_router_score_function == "sigmoid":
+        return logits_TE.sigmoid()
+    return logits_TE.softmax(-1) if config.moe_router_pre_softmax else logits_TE
+
+
+def _best_groups(scores_TE: Tensor, config: TransformerConfig) -> Tensor:
+    """[T, E] with -inf outside of each token's best groups, by the sum of their best experts."""
+    groups, taken = config.moe_router_num_groups, config.moe_router_group_topk
+    by_group_TGE = scores_TE.unflatten(1, (groups, config.num_moe_experts // groups))
+    group_scores_TG = by_group_TGE.topk(config.moe_router_topk // taken, dim=-1).values.sum(-1)
+    outside_TG = torch.ones_like(group_scores_TG, dtype=torch.bool)
+    outside_TG.scatter_(1, group_scores_TG.topk(taken, dim=1).indices, False)
+    return by_group_TGE.masked_fill(outside_TG[..., None], float("-inf")).flatten(1)
 
 
 class ElasticRouter(TopKRouter):
@@ -52,12 +80,19 @@ class ElasticRouter(TopKRouter):
         return F.linear(input, self.weight, self.bias)
 
     def routing(self, logits: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Probabilities and map, [T, E] both; the softmax of float64 logits is taken in float64."""
-        grouped = self.config.moe_router_num_groups is not None
-        if logits.dtype is not torch.float64 or self.score_function != "softmax" or grouped:
+        """Probabilities and map, [T, E] both; upstream's own but for float64 and for no tokens at all."""
+        if logits.numel() and logits.dtype is not torch.float64:
             return super().routing(logits, padding_mask)
         logits_TE = logits.view(-1, self.config.num_moe_experts)
-        probs_TK, expert_TK = softmax_topk(logits_TE, self.config)
-        probs_TK = probs_TK * (self.config.moe_router_topk_scaling_factor or 1.0)
-        probs_TE = torch.zeros_like(logits_TE).scatter(1, expert_TK, probs_TK)
-        return probs_TE, torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, expert_TK, True)
+        shares_TK, expert_TK = route_topk(logits_TE, self.config, self.expert_bias)
+        probs_TE = torch.zeros_like(logits_TE).scatter(1, expert_TK, shares_TK)
+        routed_TE = torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, expert_TK, True)
+        self._apply_expert_bias(routed_TE)
+        return probs_TE, routed_TE
+
+    def _apply_expert_bias(self, routing_map: Tensor, padding_mask: Tensor | None = None) -> None:
+        # Upstream's own is compiled, which costs a compiler run and, on a CPU host, a C++ compiler.
+        assert padding_mask is None, "packed rows hold no padding"
+        if self.enable_expert_bias and torch.is_grad_enabled():
+            with torch.no_grad():
+                self.local_tokens_per_expert += routing_map.sum(dim=0)

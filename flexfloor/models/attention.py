@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.attention import SelfAttention
 from megatron.core.transformer.module import MegatronModule
 from torch import Tensor
 
 from flexfloor.models.packed_attention import attend_packed
+from flexfloor.models.rotary import rotate_rows
 from flexfloor.rollout.context import RolloutContext
 
 
@@ -48,18 +48,6 @@ class PackedRows(PackedSeqParams):
             position_ids_T=position_ids_T,
             lengths=lengths,
         )
-
-
-def rotate_rows(x_TND: Tensor, freqs_TD: Tensor) -> Tensor:
-    """Rotary embedding of each row by its own angles, halves paired as in GPT-NeoX.
-
-    Args:
-        x_TND: [T, N, D] queries or keys.
-        freqs_TD: [T, D] angles in radians, the two halves equal.
-    """
-    cos, sin = freqs_TD.cos().to(x_TND.dtype)[:, None], freqs_TD.sin().to(x_TND.dtype)[:, None]
-    first, second = x_TND.chunk(2, -1)
-    return x_TND * cos + torch.cat((-second, first), -1) * sin
 
 
 class RolloutSelfAttention(SelfAttention):

@@ -7,6 +7,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
 
 from flexfloor import device
+from flexfloor.models.block_spec import elastic_layers
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family
@@ -30,11 +31,13 @@ def build_model(
         seed: of the initial weights, which do not depend on the layout.
     """
     family = get_family(model.family)
-    spec = family.layer_spec(model)
-    # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
-    spec.submodules.mlp.params = {**(spec.submodules.mlp.params or {}), "groups": groups}
+    config = family.transformer_config(model, ep_size=groups.ep.size())
+    spec = family.block_spec(config)
+    for layer in elastic_layers(spec):
+        # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
+        layer.submodules.mlp.params = {**(layer.submodules.mlp.params or {}), "groups": groups}
     gpt = GPTModel(
-        config=family.transformer_config(model, ep_size=groups.ep.size()),
+        config=config,
         transformer_layer_spec=spec,
         vocab_size=vocab_size,
         max_sequence_length=max_sequence_length,

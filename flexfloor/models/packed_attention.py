@@ -3,8 +3,8 @@
 Sequences whose lengths round up to the same power of two are attended in one batched call, so that
 skewed lengths cost at most twice their own work and short sequences do not cost a call each.
 
-Shapes: T rows, N query heads, G key/value heads, D channels of a head, B sequences of one batch,
-L rows of the longest of them.
+Shapes: T rows, N query heads, G key/value heads, D channels of a query, V of a value, B sequences of one
+batch, L rows of the longest of them.
 
 Invariants:
 - Rows of a sequence see rows of that sequence only, at their own or an earlier position.
@@ -21,24 +21,25 @@ from torch import Tensor
 
 
 def attend_packed(
-    query_TND: Tensor, key_TGD: Tensor, value_TGD: Tensor, lengths: list[int], *, scale: float | None = None
+    query_TND: Tensor, key_TGD: Tensor, value_TGV: Tensor, lengths: list[int], *, scale: float | None = None
 ) -> Tensor:
     """Attend within each of the packed sequences.
 
     Args:
         query_TND: [T, N, D].
-        key_TGD, value_TGD: [T, G, D]; query head n uses key/value head n // (N / G).
+        key_TGD, value_TGV: [T, G, D] and [T, G, V]; query head n uses key/value head n // (N / G).
         lengths: rows of each sequence, in packed order; they sum to T.
         scale: of the scores; 1 / sqrt(D) when not given.
 
-    Returns: [T, N, D].
+    Returns: [T, N, V].
     """
     if not query_TND.size(0):
-        return query_TND + 0 * (key_TGD.sum() + value_TGD.sum())
+        nothing = value_TGV.new_empty(0, query_TND.size(1), value_TGV.size(2))
+        return nothing + 0 * (query_TND.sum() + key_TGD.sum() + value_TGV.sum())
     grouped = query_TND.size(1) != key_TGD.size(1)
     outputs, sources = [], []
     for rows_BL, kept_BL in _batches(lengths, query_TND.device):
-        query, key, value = (_gather(x, rows_BL) for x in (query_TND, key_TGD, value_TGD))
+        query, key, value = (_gather(x, rows_BL) for x in (query_TND, key_TGD, value_TGV))
         attended = F.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scale, enable_gqa=grouped
         )

@@ -1,6 +1,6 @@
 """Model families by name.
 
-A family says how a `ModelConfig` becomes Megatron's `TransformerConfig` and layer spec. The shipped
+A family says how a `ModelConfig` becomes Megatron's `TransformerConfig` and block spec. The shipped
 ones are found by their short name, a user's own one as `model.family=package.module:Class`.
 """
 
@@ -14,7 +14,7 @@ from flexfloor.models.config import ModelConfig
 from flexfloor.names import did_you_mean
 
 if TYPE_CHECKING:
-    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
     from megatron.core.transformer.transformer_config import TransformerConfig
 
 
@@ -25,12 +25,13 @@ class ModelFamily(Protocol):
         """Megatron's configuration for `model` with its experts spread over `ep_size` ranks."""
         ...
 
-    def layer_spec(self, model: ModelConfig) -> ModuleSpec:
-        """Megatron's specification of one transformer layer, with FlexFloor's modules in it."""
+    def block_spec(self, config: TransformerConfig) -> TransformerBlockSubmodules:
+        """Megatron's specification of the layers, with FlexFloor's modules in them."""
         ...
 
 
 _FAMILIES = {
+    "deepseek_v3": "flexfloor.models.deepseek_v3:DeepseekV3",
     "mixtral": "flexfloor.models.mixtral:Mixtral",
     "qwen3_moe": "flexfloor.models.qwen3_moe:Qwen3Moe",
 }

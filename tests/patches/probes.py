@@ -121,6 +121,20 @@ def switch_expert_group() -> None:
     assert active == ([rank], 1, 0), f"the expert group stays {active}"
 
 
+def build_latent_attention() -> None:
+    """A layer of latent attention of upstream's own parts is built."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer.identity_op import IdentityOp
+    from megatron.core.transformer.spec_utils import build_module
+    from megatron.core.transformer.transformer_config import MLATransformerConfig
+
+    config = MLATransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=2, rope_type="rope")
+    spec = get_gpt_layer_local_spec(multi_latent_attention=True).submodules.self_attention
+    spec.submodules.core_attention = IdentityOp
+    with _parallel_state():
+        build_module(spec, config=config, layer_number=1, pg_collection=parallel.groups())
+
+
 def stage_tensors() -> None:
     """Checkpointing brings tensors to the host before it writes them."""
     from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
@@ -201,6 +215,9 @@ PROBES = {
     ),
     f"{_MOE_UTILS}:te_general_gemm": Probe(use=train, without="'te_general_gemm' is not defined"),
     f"{_MOE_UTILS}:torch": Probe(use=track_auxiliary_losses, without=_NO_CUDA),
+    "megatron.core.transformer.multi_latent_attention:HAVE_TE": Probe(
+        use=build_latent_attention, without="isinstance"
+    ),
     "megatron.core.optimizer.optimizer:torch": Probe(use=train, without=_NO_CUDA),
     f"{_CLIP}:torch": Probe(use=train, without=_NO_CUDA),
     f"{_CLIP}:clip_grad_by_total_norm_fp32": Probe(use=train, without="torch.cuda.FloatTensor"),

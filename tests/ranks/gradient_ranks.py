@@ -2,6 +2,7 @@
 
 import numpy as np
 import reference_moe as reference
+import torch
 
 TEMPERATURE, CLIP_LOW, CLIP_HIGH, MAX_RESPONSE_LENGTH = 0.8, 0.2, 0.3, 12
 ADAM = {"lr": 1e-2, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "clip_grad": 0.05}
@@ -86,9 +87,7 @@ def build(ep_size, dtype="float64", name="mixtral"):
     family = reference.FAMILIES[name]
     config = ModelConfig(
         family=name.partition(",")[0],
-        head_dim=family.head_dim,
-        rope_theta=family.rope_theta,
-        norm_topk_prob=family.norm_topk_prob,
+        **family.settings(),
         num_layers=reference.LAYERS,
         hidden_size=reference.HIDDEN,
         num_attention_heads=reference.HEADS,
@@ -101,6 +100,9 @@ def build(ep_size, dtype="float64", name="mixtral"):
     )
     groups = parallel.groups()
     model = build_model(config, vocab_size=reference.VOCAB, max_sequence_length=32, groups=groups)
+    for buffer_name, bias in model.named_buffers():
+        if buffer_name.endswith("expert_bias"):
+            bias.copy_(torch.tensor(reference.EXPERT_BIAS))
     return build_ddp(model, groups), groups
 
 

@@ -1,4 +1,4 @@
-"""Mixtral, Qwen3-MoE and the GRPO loss in plain PyTorch, float64, one unpadded sequence at a time.
+"""Mixtral, Qwen3-MoE, DeepSeek-V3 and the GRPO loss in plain float64 PyTorch, one sequence at a time.
 
 It imports nothing of FlexFloor or Megatron: only the names and layouts of the weights are shared
 (Megatron keeps, for each key/value head, its query heads' rows, then its key's, then its value's).
@@ -7,6 +7,7 @@ It imports nothing of FlexFloor or Megatron: only the names and layouts of the w
 import math
 from dataclasses import dataclass
 
+import reference_latent as latent
 import torch
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, EXPERTS, TOP_K, VOCAB = 16, 2, 4, 2, 4, 2, 32
@@ -17,16 +18,29 @@ NORM_EPS = 1e-5
 class Family:
     """What sets a family apart."""
 
-    head_dim: int = HIDDEN // HEADS
+    head_dim: int | None = HIDDEN // HEADS
     rope_theta: float = 10_000.0
     qk_norm: bool = False
     norm_topk_prob: bool = True
+    is_latent: bool = False
+
+    @property
+    def num_moe_layers(self):
+        return LAYERS - (latent.DENSE_LAYERS if self.is_latent else 0)
+
+    def settings(self):
+        """Fields of the `model` section that describe the family."""
+        own = {name: getattr(self, name) for name in ("head_dim", "rope_theta", "norm_topk_prob")}
+        return own | (latent.settings() if self.is_latent else {})
 
 
+EXPERT_BIAS = [0.3, -0.2, 0.1, -0.4]
+"""Of the family that has such biases, in every layer; kept by updates of rate 0."""
 FAMILIES = {
     "mixtral": Family(),
     "qwen3_moe": Family(head_dim=6, rope_theta=1e6, qk_norm=True),
     "qwen3_moe, shares as they are": Family(head_dim=6, rope_theta=1e6, qk_norm=True, norm_topk_prob=False),
+    "deepseek_v3": Family(head_dim=None, is_latent=True),
 }
 
 
@@ -35,9 +49,21 @@ def logits_of(family, weights, token_ids):
     hidden = weights["embedding.word_embeddings.weight"][token_ids]
     for layer in range(LAYERS):
         w = {name.removeprefix(f"decoder.layers.{layer}."): value for name, value in weights.items()}
-        hidden = hidden + _attention(family, w, _norm(hidden, w["input_layernorm.weight"]))
-        hidden = hidden + _experts(family, w, _norm(hidden, w["pre_mlp_layernorm.weight"]))
+        hidden = hidden + _attend(family, w, _norm(hidden, w["input_layernorm.weight"]))
+        hidden = hidden + _mix(family, w, _norm(hidden, w["pre_mlp_layernorm.weight"]))
     return _norm(hidden, weights["decoder.final_layernorm.weight"]) @ weights["output_layer.weight"].T
+
+
+def _attend(family, w, x):
+    if family.is_latent:
+        return latent.attention(w, x, heads=HEADS, norm=_norm, theta=family.rope_theta)
+    return _attention(family, w, x)
+
+
+def _mix(family, w, x):
+    if family.is_latent:
+        return latent.mixture(w, x, num_experts=EXPERTS, top_k=TOP_K, swiglu=_swiglu, bias=EXPERT_BIAS)
+    return _experts(family, w, x)
 
 
 def _norm(x, weight):

@@ -27,10 +27,34 @@ FAMILIES = {
         "rope_theta": 1e6,
         "norm_eps": 1e-6,
     },
+    "deepseek_v3": {
+        "family": "deepseek_v3",
+        "num_layers": 3,
+        "first_k_dense_replace": 1,
+        "ffn_hidden_size": 40,
+        "q_lora_rank": 20,
+        "kv_lora_rank": 12,
+        "qk_nope_head_dim": 10,
+        "qk_rope_head_dim": 6,
+        "v_head_dim": 14,
+        "num_experts": 12,
+        "num_shared_experts": 1,
+        "moe_router_topk": 4,
+        "moe_router_score_function": "sigmoid",
+        "moe_router_num_groups": 4,
+        "moe_router_group_topk": 2,
+        "moe_router_topk_scaling_factor": 1.6,
+        "moe_router_enable_expert_bias": True,
+        "norm_eps": 1e-6,
+    },
 }
 """What sets each family's test model apart; heads of 12 channels where hidden_size / heads is 8."""
 UNNORMALISED = "qwen3_moe, shares as they are"
-MODELS = FAMILIES | {UNNORMALISED: FAMILIES["qwen3_moe"] | {"norm_topk_prob": False}}
+WHOLE_QUERIES = "deepseek_v3, queries without a latent"
+MODELS = FAMILIES | {
+    UNNORMALISED: FAMILIES["qwen3_moe"] | {"norm_topk_prob": False},
+    WHOLE_QUERIES: FAMILIES["deepseek_v3"] | {"q_lora_rank": None, "moe_router_topk_scaling_factor": None},
+}
 
 
 def model_config(dtype, name="mixtral"):
@@ -64,6 +88,9 @@ def new_model(ep_size, dtype, name="mixtral", seed=0):
     )
     for number, weight in enumerate(p for p in model.parameters() if p.dim() == 1):
         weight.data += 0.4 * torch.sin(torch.arange(weight.numel(), dtype=weight.dtype) + number)
+    for name, bias in model.named_buffers():
+        if name.endswith("expert_bias"):
+            bias += 0.2 * torch.cos(torch.arange(bias.numel(), dtype=bias.dtype))
     return model
 
 

@@ -49,7 +49,7 @@ def loads(path, name):
     return stats
 
 
-@pytest.mark.parametrize(("name", "topk"), [("mixtral", 2), ("qwen3_moe", 3)])
+@pytest.mark.parametrize(("name", "topk"), [("mixtral", 2), ("qwen3_moe", 3), ("deepseek_v3", 4)])
 def test_every_row_chooses_its_experts_once_on_both_paths(name, topk):
     fast, reference = (start(loads, 2, path, name)[0] for path in ("fast", "reference"))
     for ours, expected, num_responses in zip(fast, reference, (11, 10), strict=True):
@@ -102,7 +102,10 @@ def rollout_and_training_logprobs(ep_size, dtype, temperature, name):
 
 
 @pytest.mark.parametrize(("world_size", "ep_size"), [(1, 1), (2, 2), (4, 2)])
-@pytest.mark.parametrize(("name", "temperature"), [("mixtral", 1.0), ("mixtral", 0.6), ("qwen3_moe", 0.8)])
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [("mixtral", 1.0), ("mixtral", 0.6), ("qwen3_moe", 0.8), ("deepseek_v3", 1.2)],
+)
 def test_the_sampler_and_the_trainer_agree_so_the_first_ratio_is_1(world_size, ep_size, name, temperature):
     sampled, trained = start(
         rollout_and_training_logprobs, world_size, ep_size, "float64", temperature, name
@@ -143,6 +146,8 @@ def our_and_hf_logits(name):
         ("mixtral", "MixtralForCausalLM"),
         ("qwen3_moe", "Qwen3MoeForCausalLM"),
         (ranks.UNNORMALISED, "Qwen3MoeForCausalLM"),
+        ("deepseek_v3", "DeepseekV3ForCausalLM"),
+        (ranks.WHOLE_QUERIES, "DeepseekV3ForCausalLM"),
     ],
 )
 def test_logits_are_hugging_faces(name, peer):

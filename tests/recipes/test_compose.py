@@ -54,11 +54,18 @@ def test_a_model_composes(path: Path) -> None:
     assert written.items() <= dataclasses.asdict(config.model).items()
 
 
-def test_the_qwen3_recipe_is_the_demos_with_another_model() -> None:
-    mixtral, qwen = compose(["recipe=tiny-mixtral"]), compose(["recipe=tiny-qwen3-moe"])
-    assert (qwen.model.family, qwen.model.head_dim, qwen.model.rope_theta) == ("qwen3_moe", 64, 1e6)
+@pytest.mark.parametrize(
+    ("recipe", "shape"),
+    [
+        ("tiny-qwen3-moe", {"family": "qwen3_moe", "head_dim": 64, "rope_theta": 1e6}),
+        ("tiny-deepseek", {"family": "deepseek_v3", "first_k_dense_replace": 1, "num_shared_experts": 1}),
+    ],
+)
+def test_other_families_recipes_are_the_demos_with_another_model(recipe: str, shape: dict[str, Any]) -> None:
+    mixtral, other = compose(["recipe=tiny-mixtral"]), compose([f"recipe={recipe}"])
+    assert shape.items() <= dataclasses.asdict(other.model).items()
     names = {field.name for field in dataclasses.fields(Config)} - {"model", "trainer", "generate"}
-    assert all(getattr(qwen, name) == getattr(mixtral, name) for name in names)
+    assert all(getattr(other, name) == getattr(mixtral, name) for name in names)
 
 
 def test_the_demo_recipe_is_four_ranks_that_share_the_experts() -> None:

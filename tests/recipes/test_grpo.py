@@ -190,14 +190,15 @@ def test_starting_anew_leaves_no_checkpoint_that_is_not_its_own(tmp_path):
     assert sorted(metrics_of(tmp_path)) == [0, 1]
 
 
-def test_qwen3_moe_takes_steps_and_a_stop_string_ends_its_responses(tmp_path):
+@pytest.mark.parametrize("recipe", ["tiny-qwen3-moe", "tiny-deepseek"])
+def test_each_family_takes_steps_and_a_stop_string_ends_its_responses(tmp_path, recipe):
     (tmp_path / "score.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth, finish_reason=None):\n"
         "    return {'score': len(solution_str), 'stopped': finish_reason == 'stop',\n"
         "            'contained': 'e' in solution_str}\n"
     )
     words = [word for word in SMALL if not word.startswith(("recipe=", "model.num_experts="))]
-    words += ["recipe=tiny-qwen3-moe", "rollout.stop=[e]", "trainer.total_training_steps=1"]
+    words += [f"recipe={recipe}", "rollout.stop=[e]", "trainer.total_training_steps=1"]
     words += [f"reward.custom_reward_function.path={tmp_path}/score.py", "rollout.n=8"]
     assert main(["train", *words, f"trainer.default_local_dir={tmp_path}/run"]) == 0
     step = metrics_of(tmp_path / "run")[1]
@@ -207,12 +208,14 @@ def test_qwen3_moe_takes_steps_and_a_stop_string_ends_its_responses(tmp_path):
 
 
 FAMILY = """
+import torch
+
 from flexfloor.models.mixtral import Mixtral
 
-class WideMixtral(Mixtral):
+class GeluMixtral(Mixtral):
     def transformer_config(self, model, *, ep_size):
         config = super().transformer_config(model, ep_size=ep_size)
-        config.moe_router_topk_scaling_factor = 2.0
+        config.activation_func = torch.nn.functional.gelu
         return config
 """
 
@@ -223,7 +226,7 @@ def test_a_family_and_a_recipe_of_the_users_own(tmp_path):
     recipe.parent.mkdir(parents=True)
     recipe.write_text("# @package _global_\ndefaults:\n  - tiny-mixtral\nrollout:\n  n: 16\n")
     small = [override for override in SMALL if not override.startswith(("recipe=", "rollout.n="))]
-    own = ["--config-dir", "my_recipes", "recipe=wide", "model.family=my_family:WideMixtral"]
+    own = ["--config-dir", "my_recipes", "recipe=wide", "model.family=my_family:GeluMixtral"]
     folder = ["trainer.default_local_dir=out", "trainer.total_training_steps=1"]
     done = command(["train", *own, *small, *folder], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,43 @@
+"""DeepSeek-V3: latent attention, dense first layers, shared experts, sigmoid router with groups and biases.
+
+Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437. Its biases move towards an even
+load in training; here `model.moe_router_bias_update_rate` says by how much, 0 by default. Angles are plain
+rotary ones; multi-token prediction is no part of the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+
+from flexfloor.models.attention import PackedCoreAttention
+from flexfloor.models.config import ModelConfig
+from flexfloor.models.latent_attention import RolloutLatentAttention
+from flexfloor.models.moe_family import MoEFamily
+
+
+class DeepseekV3(MoEFamily):
+    """The DeepSeek-V3 family."""
+
+    config_class: ClassVar[type[TransformerConfig]] = MLATransformerConfig
+
+    def attention_settings(self, model: ModelConfig) -> dict[str, Any]:
+        """Latent ranks and the channels of a head."""
+        return dict(
+            num_attention_heads=model.num_attention_heads,
+            q_lora_rank=model.q_lora_rank,
+            kv_lora_rank=model.kv_lora_rank,
+            qk_head_dim=model.qk_nope_head_dim,
+            qk_pos_emb_head_dim=model.qk_rope_head_dim,
+            v_head_dim=model.v_head_dim,
+            qk_layernorm=True,
+            rope_type="rope",
+            rotary_base=model.rope_theta,
+        )
+
+    def adapt_attention(self, attention: ModuleSpec) -> None:
+        """Latent attention over packed rows or the rollout's cache."""
+        attention.module = RolloutLatentAttention
+        attention.submodules.core_attention = PackedCoreAttention

@@ -1,0 +1,104 @@
+"""Multi-head latent attention over packed sequences, for training and for a rollout step.
+
+A token is kept as its latent: the normalised compression of keys and values, and the rotated key channels
+that all heads share. Here keys and values are always expanded from latents, as in training; the fast
+rollout path attends on the latents themselves.
+
+Shapes: T rows, N heads, R channels of the key-value latent, P rotated channels, D channels of a query,
+V of a value, B decoding sequences, C cached positions.
+
+Invariants:
+- A row attends to rows of its own sequence at its own or an earlier position, and to no other.
+- T = 0 works and stays tied to the graph, so that a rank without rows takes part in backward.
+
+Source: DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.
+"""
+
+from __future__ import annotations
+
+import torch
+from megatron.core.transformer.multi_latent_attention import MLASelfAttention
+from torch import Tensor
+
+from flexfloor.models.attention import PackedRows
+from flexfloor.models.packed_attention import attend_packed
+from flexfloor.models.rotary import rotate_rows, split_pairs
+from flexfloor.rollout.context import RolloutContext
+
+
+class RolloutLatentAttention(MLASelfAttention):
+    """Megatron's projections around attention over packed rows or over the rollout's cache of latents."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        inference_context: RolloutContext | None = None,
+        packed_seq_params: PackedRows | None = None,
+        **unused: object,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: [T, 1, H].
+            attention_mask: not looked at: packed rows are causal within their sequence.
+            inference_context: the rollout step, or None when training.
+            packed_seq_params: the packed rows, when there is no inference context.
+
+        Returns: ([T, 1, H], bias or None), as Megatron's layer expects.
+        """
+        if inference_context is None:
+            assert packed_seq_params is not None, "packed rows are needed"
+            query, latent = self._project(
+                hidden_states, packed_seq_params.position_ids_T, packed_seq_params.max_seqlen_q
+            )
+            key, value = self.expand(latent)
+            attended = self.core_attention(query, key, value, None, packed_seq_params=packed_seq_params)
+        else:
+            attended = self._attend_cached(hidden_states, inference_context)
+        return self.linear_proj(attended.flatten(1)[:, None])
+
+    def expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [..., N, D] and values [..., N, V] of latents [..., R + P]."""
+        config = self.config
+        compressed, rotated = latent.split([config.kv_lora_rank, config.qk_pos_emb_head_dim], dim=-1)
+        expanded, _ = self.linear_kv_up_proj(compressed)
+        heads = (config.num_attention_heads, config.qk_head_dim + config.v_head_dim)
+        key, value = expanded.unflatten(-1, heads).split([config.qk_head_dim, config.v_head_dim], dim=-1)
+        shared = rotated.unsqueeze(-2).expand(*key.shape[:-1], -1)
+        return torch.cat((key, shared), -1), value
+
+    def _project(self, hidden_states: Tensor, position_ids_T: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """Queries [T, N, D] and latents [T, R + P], rotated; positions lie below `longest`."""
+        config = self.config
+        freqs = self.rotary_pos_emb(max(longest, 1))[:, 0, 0][position_ids_T]
+        query = self._query(hidden_states[:, 0]).unflatten(-1, (config.num_attention_heads, self.q_head_dim))
+        plain, turning = query.split([config.qk_head_dim, config.qk_pos_emb_head_dim], dim=-1)
+        query = torch.cat((plain, rotate_rows(split_pairs(turning), freqs)), -1)
+        combined, _ = self.linear_kv_down_proj(hidden_states[:, 0])
+        compressed, key = combined.split([config.kv_lora_rank, config.qk_pos_emb_head_dim], dim=-1)
+        rotated = rotate_rows(split_pairs(key)[:, None], freqs)[:, 0]
+        return query, torch.cat((self.kv_layernorm(compressed), rotated), -1)
+
+    def _query(self, hidden_TH: Tensor) -> Tensor:
+        if self.config.q_lora_rank is None:
+            return self.linear_q_proj(hidden_TH)[0]
+        compressed, _ = self.linear_q_down_proj(hidden_TH)
+        return self.linear_q_up_proj(self.q_layernorm(compressed))[0]
+
+    def _attend_cached(self, hidden_states: Tensor, context: RolloutContext) -> Tensor:
+        """[T, N, V] over what each row's sequence holds in the cache."""
+        query, latent = self._project(hidden_states, context.rows.position_ids_T, context.max_sequence_length)
+
+        def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
+            key, value = self.expand(planes[0][:, 0])
+            scores = torch.einsum("bnd,bcnd->bnc", query[rows], key) * self.softmax_scale
+            return torch.einsum("bnc,bcnv->bnv", (scores + bias_BC[:, None]).softmax(-1), value)
+
+        def prefill(rows: slice, lengths: list[int]) -> Tensor:
+            key, value = self.expand(latent[rows])
+            return attend_packed(query[rows], key, value, lengths, scale=self.softmax_scale)
+
+        if not query.size(0):
+            return query.new_empty(0, self.config.num_attention_heads, self.config.v_head_dim)
+        return context.attend_with(self.layer_number - 1, (latent[:, None],), decode=decode, prefill=prefill)

@@ -1,0 +1,59 @@
+"""What follows the attention in a layer of the fast path: a dense network, or routed and shared experts.
+
+Shapes: T rows, H hidden, K experts of a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
+from flexfloor.elastic.experts import swiglu_experts
+from flexfloor.elastic.load import ExpertLoad
+from flexfloor.elastic.moe_layer import ElasticMoELayer
+from flexfloor.elastic.router import route_topk
+from flexfloor.rollout.linear import pack
+
+
+class FastDense:
+    """A SwiGLU network: that of a dense layer, or shared experts as one."""
+
+    def __init__(self, mlp: Any):
+        """Args:
+        mlp: Megatron's `MLP`.
+        """
+        self.up, self.down = pack(mlp.linear_fc1.weight), pack(mlp.linear_fc2.weight)
+
+    def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
+        """[T, H]; the rows of other ranks are not looked at."""
+        gate, linear = self.up(normed_TH).chunk(2, -1)
+        return self.down(F.silu(gate).mul_(linear))
+
+
+class FastExperts:
+    """The experts of one layer that this rank holds, for the rows of all ranks."""
+
+    def __init__(self, layer: ElasticMoELayer, load: ExpertLoad, load_layer: int):
+        """Args:
+        load: counts the rows of each expert, as those of its MoE layer number `load_layer`.
+        """
+        self.config, self.load, self.load_layer = layer.config, load, load_layer
+        self.router, self.bias = layer.router.weight, layer.router.expert_bias
+        self.experts = {
+            expert: (pack(up), pack(down)) for expert, (up, down) in layer.expert_weights().items()
+        }
+        self.shared = FastDense(layer.shared_experts) if layer.use_shared_expert else None
+
+    def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
+        """[T, H]: every row's routed experts, wherever they are, and its shared ones."""
+        probs_TK, expert_TK = route_topk(F.linear(normed_TH, self.router), self.config, self.bias)
+        self.load.add(self.load_layer, expert_TK)
+        if len(rows.counts) == 1:
+            mixed = swiglu_experts(normed_TH, probs_TK, expert_TK, self.experts)
+        else:
+            gathered = gather_rows(normed_TH, probs_TK, expert_TK, rows)
+            mixed = return_rows(swiglu_experts(*gathered, self.experts), rows)
+        return mixed if self.shared is None else mixed + self.shared(normed_TH, rows)
