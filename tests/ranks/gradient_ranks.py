@@ -76,8 +76,8 @@ def as_samples(samples, kind):
     ]
 
 
-def build(ep_size, dtype="float64", name="mixtral"):
-    """(ddp, groups) with weights large enough that routing and attention matter."""
+def build(ep_size, dtype="float64", name="mixtral", **shape):
+    """(ddp, groups) with weights large enough that routing and attention matter; `shape` adds settings."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
     from flexfloor.models.config import ModelConfig
@@ -87,7 +87,7 @@ def build(ep_size, dtype="float64", name="mixtral"):
     family = reference.FAMILIES[name]
     config = ModelConfig(
         family=name.partition(",")[0],
-        **family.settings(),
+        **family.settings() | shape,
         num_layers=reference.LAYERS,
         hidden_size=reference.HIDDEN,
         num_attention_heads=reference.HEADS,
