@@ -49,7 +49,7 @@ def main() -> None:
     [found] = run_ranks(
         measure, 1, options.responses, options.longest_in_budget, options.rounds, threads_per_rank=1
     )
-    table = Table("admission", "tokens/s", "over reserve", "passes", "preemptions", "recomputed", "peak MiB")
+    table = Table("admission", "tokens/s", "over reserve", "passes", "preempted", "recomputed", "peak MiB")
     reserve = found["reserve"].tokens_per_second
     for way, measured in found.items():
         rate, stats = measured.tokens_per_second, measured.stats

@@ -40,6 +40,10 @@ class Place:
         return self.slot != slot or self.size_index != size_index
 
 
+Run = tuple[Place | None, range]
+"""The first of neighbouring places, None for zeros, and the slots that take their contents."""
+
+
 class KVCache:
     """Slabs of slots, one for each size of the room."""
 
@@ -69,21 +73,20 @@ class KVCache:
         """Lay out the slabs anew.
 
         Args:
-            sources: for each size, where its slots 0, 1, ... get their contents from: a place of the
-                same or a smaller size as it is now, each at most once, or None for an empty slot.
+            sources: for each size, where its slots 0, 1, ... get their contents from: the slot's own, another
+                of this size that takes nothing from this size, one of a smaller size, or None for zeros.
         """
-        needed = [len(each) for each in sources]
-        slots = self.room.slab_slots(needed, self.num_slots)
-        changed = [
-            size
-            for size, each in enumerate(sources)
-            if slots[size] != self.num_slots[size]
-            or any(place is None or place.is_not(size, slot) for slot, place in enumerate(each))
-        ]
+        slots = self.room.slab_slots([len(each) for each in sources], self.num_slots)
+        changed = []
+        # From the greatest size down: contents only go up, and are read before they are overwritten.
+        for size in reversed(range(len(slots))):
+            is_new = slots[size] != self.num_slots[size]
+            runs = _runs(sources[size]) if is_new else _moves(size, _runs(sources[size]))
+            if is_new or runs:
+                changed.append((size, runs))
         for layer in range(self.shape.num_layers):
-            # From the greatest size down: contents only go up, and are read before they are overwritten.
-            for size in reversed(changed):
-                self._arrange_slab(layer, size, sources[size], slots[size])
+            for size, runs in changed:
+                self.slabs[size][layer] = self._laid_out(layer, size, slots[size], runs)
         self.num_slots = slots
 
     def copy_prefix(self, source: Place, target: Place, length: int) -> None:
@@ -115,20 +118,42 @@ class KVCache:
         sizes = (*shape, self.room.sizes[size], self.shape.head_dim)
         return torch.zeros(sizes, dtype=self.dtype, device=self.device)
 
-    def _arrange_slab(self, layer: int, size: int, sources: Sequence[Place | None], num_slots: int) -> None:
-        old = self.slabs[size][layer]
-        new = old if num_slots == old.size(1) else self._zeros(num_slots, size)
-        kept: dict[int, list[tuple[int, int]]] = {}
-        for slot, place in enumerate(sources):
-            if place is not None and (new is not old or place.is_not(size, slot)):
-                kept.setdefault(place.size_index, []).append((slot, place.slot))
-        # From the same size first: what arrives from smaller ones may take the slots that these leave.
-        for origin in sorted(kept, reverse=True):
-            targets, origins = (list(each) for each in zip(*kept[origin], strict=True))
-            contents = self.slabs[origin][layer][:, origins]
-            if new is old and origin != size:
-                new[:, targets] = 0
-            new[:, targets, :, : self.room.sizes[origin]] = contents
-        if new is old and None in sources:
-            new[:, [slot for slot, place in enumerate(sources) if place is None]] = 0
-        self.slabs[size][layer] = new
+    def _laid_out(self, layer: int, size: int, num_slots: int, runs: Sequence[Run]) -> Tensor:
+        slab = self.slabs[size][layer]
+        is_new = num_slots != slab.size(1)
+        if is_new:
+            slab = self._zeros(num_slots, size)
+        for place, slots in runs:
+            target, filled = slab[:, slots.start : slots.stop], 0
+            if place is not None:
+                source = self.slabs[place.size_index][layer]
+                filled = source.size(3)
+                target[:, :, :, :filled] = source[:, place.slot : place.slot + len(slots)]
+            if not is_new:
+                target[:, :, :, filled:] = 0
+        return slab
+
+
+def _runs(sources: Sequence[Place | None]) -> list[Run]:
+    """Slots that get their contents from as many neighbouring slots are one run."""
+    runs: list[Run] = []
+    for slot, place in enumerate(sources):
+        if runs and _goes_on(*runs[-1], place):
+            runs[-1] = (runs[-1][0], range(runs[-1][1].start, slot + 1))
+        else:
+            runs.append((place, range(slot, slot + 1)))
+    return runs
+
+
+def _goes_on(first: Place | None, slots: range, place: Place | None) -> bool:
+    if first is None or place is None:
+        return first is place
+    return not place.is_not(first.size_index, first.slot + len(slots))
+
+
+def _moves(size: int, runs: Sequence[Run]) -> list[Run]:
+    """What changes in a slab that stays, in an order in which nothing is overwritten before it is read."""
+    within = [(p, slots) for p, slots in runs if p and p.size_index == size and p.slot != slots.start]
+    read = {p.slot + i for p, slots in within if p for i in range(len(slots))}
+    assert read.isdisjoint(slot for _, slots in within for slot in slots), (size, within)
+    return within + [(p, slots) for p, slots in runs if p is None or p.size_index != size]

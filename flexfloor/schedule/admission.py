@@ -81,14 +81,13 @@ class Admission:
         return PassPlan(num_kept=kept, num_joining=len(claims) - kept)
 
     def _num_that_fit(self, live: Sequence[Claim]) -> int:
-        taken, count = 0, 0
-        for claim in live:
-            taken += self.room.taken_by([_stored(claim)])
+        taken = 0
+        for count, claim in enumerate(live):
+            taken += self.room.slot_size(_stored(claim))
             if taken > self.room.tokens:
                 assert count, (taken, self.room)
                 return count
-            count += 1
-        return count
+        return len(live)
 
     def _would_fit(self, claims: Sequence[Claim]) -> bool:
         stored = np.array([_stored(claim) for claim in claims])

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SMALLEST = 16
@@ -47,9 +47,9 @@ class Room:
         """Which size is the smallest that holds so many tokens."""
         return bisect_left(self.sizes, tokens)
 
-    def taken_by(self, tokens: Iterable[int]) -> int:
-        """Tokens of the slots that sequences of these lengths take."""
-        return sum(self.sizes[bisect_left(self.sizes, each)] for each in tokens)
+    def slot_size(self, tokens: int) -> int:
+        """Tokens of the smallest slot that holds so many."""
+        return self.sizes[bisect_left(self.sizes, tokens)]
 
     def slab_slots(self, needed: Sequence[int], held: Sequence[int]) -> list[int]:
         """Slots that the slab of each size should have.

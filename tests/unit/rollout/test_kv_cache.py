@@ -76,7 +76,7 @@ def test_sequences_keep_what_they_stored_and_bytes_are_those_of_the_tensors(pass
         for i in copied:
             lengths[i] = max(1, len(contents[copied[i]]))
         staying = [i for i in range(len(contents)) if i not in gone]
-        while cache.room.taken_by(lengths[i] for i in staying) > tokens:
+        while sum(cache.room.slot_size(lengths[i]) for i in staying) > tokens:
             staying.pop()
         before = [len(content) for content in contents]
         found = laid_out(cache, [lengths[i] for i in staying], [places[i] for i in staying])

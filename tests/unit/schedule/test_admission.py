@@ -34,8 +34,8 @@ def generate(responses, room, predict, max_live):
         num_live = plan.num_kept + plan.num_joining
         assert 1 <= num_live <= max_live, "the first one always takes part"
         live = unfinished[:num_live]
-        stored = [each.num_prompt_tokens + each.num_tokens for each in live]
-        assert room.taken_by(stored) <= room.tokens
+        taken = [room.slot_size(each.num_prompt_tokens + each.num_tokens) for each in live]
+        assert sum(taken) <= room.tokens
         passes.append(num_live)
         for each in live:
             each.num_tokens += 1

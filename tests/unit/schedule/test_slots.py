@@ -25,11 +25,11 @@ def test_sizes_grow_by_half_up_to_the_greatest_length(longest, sizes):
 def test_a_sequence_fills_more_than_three_fifths_of_its_slot(longest, data):
     room = Room(sizes=slot_sizes(longest), tokens=longest)
     length = data.draw(st.integers(1, longest))
-    size = room.sizes[room.size_index(length)]
+    size = room.slot_size(length)
     assert length <= size and list(room.sizes) == sorted(set(room.sizes))
     near_the_greatest = size == longest
     assert length > 0.6 * size or size <= SMALLEST or (near_the_greatest and length > 0.48 * size)
-    assert room.taken_by([length, 1]) == size + room.sizes[0]
+    assert size == room.sizes[room.size_index(length)] == min(s for s in room.sizes if s >= length)
 
 
 counts = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60)), min_size=1, max_size=6)
