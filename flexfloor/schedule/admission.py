@@ -8,7 +8,8 @@ short and the coming pass would not fit, the sequences that stand last yield the
 Invariants:
 - Live sequences are the first unfinished ones in the order of the requests, always.
 - The coming pass fits in the room.
-- While anything is unfinished the first of it is live, so that every pass brings the end nearer.
+- While anything is unfinished the first of it is live, for it fits alone, so that every pass brings the
+  end nearer.
 - With predictions that are never too short nothing yields.
 """
 
@@ -75,7 +76,7 @@ class Admission:
             return PassPlan(num_kept=kept, num_joining=0)
         claims: list[Claim] = list(live)
         for claim in waiting:
-            if len(claims) == self.max_live or (claims and not self._would_fit([*claims, claim])):
+            if len(claims) == self.max_live or not self._would_fit([*claims, claim]):
                 break
             claims.append(claim)
         return PassPlan(num_kept=kept, num_joining=len(claims) - kept)

@@ -41,12 +41,13 @@ def held_values(cache, where, count):
 
 
 def laid_out(cache, lengths, places):
-    """New places of sequences of these coming lengths, None for those that hold nothing yet."""
+    """New places of sequences of these coming lengths; those that hold nothing yet, with None, come last."""
     sources, moved = [], {}
     for size in range(len(SIZES)):
         here = [i for i, length in enumerate(lengths) if cache.room.size_index(length) == size]
-        slots = [places[i].slot if places[i] and places[i].size_index == size else None for i in here]
-        order = [here[i] for i in fill_gaps(slots)]
+        old = [i for i in here if places[i]]
+        slots = [places[i].slot if places[i].size_index == size else None for i in old]
+        order = [old[i] for i in fill_gaps(slots)] + [i for i in here if not places[i]]
         sources.append([places[i] for i in order])
         moved |= {i: place(size, slot) for slot, i in enumerate(order)}
     cache.arrange(sources)

@@ -35,3 +35,12 @@ def test_sequences_that_yielded_wait_at_the_head_in_their_order_and_are_not_new(
     assert not queue.new_sibling_waits("b") and queue.new_sibling_waits("d")
     assert queue.take(1) == [second] and queue.take(2)[0] is third
     assert not queue.new_sibling_waits("d")
+
+
+def test_a_sibling_that_yielded_and_goes_on_is_not_taken_for_a_new_one():
+    queue = WaitingQueue([sequence("a", 0), sequence("a", 1)])
+    [first] = queue.take(1)
+    first.append(7, -1.0)
+    queue.put_back([first])
+    assert queue.take(1) == [first]
+    assert queue.new_sibling_waits("a")
