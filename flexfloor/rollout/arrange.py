@@ -8,7 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import chain
 
 from flexfloor.rollout.kv_cache import KVCache, Place
@@ -17,13 +17,16 @@ from flexfloor.schedule.slots import fill_gaps
 
 
 def share_prompts(
-    decoding: Sequence[LiveSequence], joining: Sequence[LiveSequence]
+    decoding: Sequence[LiveSequence], joining: Sequence[LiveSequence], known: Container[str]
 ) -> tuple[list[LiveSequence], list[tuple[LiveSequence, LiveSequence]]]:
     """Those that compute their tokens in the coming pass, and pairs of one that copies and its source.
 
     A new sequence copies its prompt from a live sibling, else from a new one that joins with it.
+
+    Args:
+        known: uids of prompts whose logits this rank has; a sibling from another rank came without them.
     """
-    holders = {sequence.uid: sequence for sequence in decoding}
+    holders = {sequence.uid: sequence for sequence in decoding if sequence.uid in known}
     prefilling, copying = [], []
     for sequence in joining:
         holder = None if sequence.token_ids else holders.setdefault(sequence.uid, sequence)

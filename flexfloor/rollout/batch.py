@@ -20,6 +20,7 @@ from flexfloor.rollout.arrange import share_prompts, take_places
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.context import PassRows, RolloutContext
 from flexfloor.rollout.ending import Ending
+from flexfloor.rollout.handover import Handed
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.live import LiveSequence, WaitingQueue
 from flexfloor.rollout.sampling import sample
@@ -45,7 +46,9 @@ class LiveBatch:
         self.context = RolloutContext(cache)
         self.live: list[LiveSequence] = []
         """In the order of the requests."""
-        self.prefilled_tokens = self.preemptions = self.recomputed_tokens = self.peak_kv_bytes = 0
+        self.decoded_tokens = self.prefilled_tokens = self.preemptions = self.recomputed_tokens = (
+            self.peak_kv_bytes
+        ) = 0
         self._with_rows: list[LiveSequence] = []
         self._copying: list[tuple[LiveSequence, LiveSequence]] = []
         self._prompt_logits: dict[str, Tensor] = {}
@@ -56,7 +59,7 @@ class LiveBatch:
         self._yield(self.live[plan.num_kept :])
         decoding, joining = self.live[: plan.num_kept], self.queue.take(plan.num_joining)
         self.live = decoding + joining
-        prefilling, self._copying = share_prompts(decoding, joining)
+        prefilling, self._copying = share_prompts(decoding, joining, self._prompt_logits)
         copies = [sequence for sequence, _ in self._copying]
         decoding, prefilling = take_places(self.cache, decoding, prefilling, copies)
         self.peak_kv_bytes = max(self.peak_kv_bytes, self.cache.held_bytes())
@@ -92,6 +95,33 @@ class LiveBatch:
             self._sample([*self._with_rows, *copies], torch.cat([logits, *shared]))
         return self._finish()
 
+    def unfinished(self) -> list[LiveSequence]:
+        """What is live, then what waits."""
+        return [*self.live, *self.queue]
+
+    def kv_tokens(self) -> int:
+        """Tokens of the slots that all unfinished sequences would fill in the coming pass."""
+        return sum(self.cache.room.slot_size(sequence.length) for sequence in self.unfinished())
+
+    def give_up(self) -> list[LiveSequence]:
+        """Leave everything unfinished to others; the cache goes with the batch."""
+        given, self.live = self.unfinished(), []
+        self.queue = WaitingQueue([])
+        return given
+
+    def adopt(self, arrived: Sequence[Handed]) -> None:
+        """Go on with sequences of another rank; those that a full cache has no room for wait in front."""
+        live = [each for each in arrived if each.kept.size(3)]
+        fitting = self.admission.num_that_fit([*self.live, *(each.sequence for each in live)])
+        joining = live[: max(0, fitting - len(self.live))]
+        take_places(self.cache, [*self.live, *(each.sequence for each in joining)], [], [])
+        for each in joining:
+            assert each.sequence.place is not None
+            self.cache.keep(each.sequence.place, each.kept)
+        self.live += [each.sequence for each in joining]
+        self._yield([each.sequence for each in live[len(joining) :]])
+        self.queue.extend([each.sequence for each in arrived if not each.kept.size(3)])
+
     def _yield(self, sequences: Sequence[LiveSequence]) -> None:
         for sequence in sequences:
             sequence.place = None
@@ -102,6 +132,7 @@ class LiveBatch:
         keys = torch.tensor([sequence.key for sequence in sequences], device=logits.device)
         positions = torch.tensor([sequence.num_tokens for sequence in sequences], device=logits.device)
         token_ids, logprobs = sample(logits, keys, positions, self.sampling)
+        self.decoded_tokens += len(sequences)
         for sequence, token_id, logprob in zip(sequences, token_ids.tolist(), logprobs.tolist(), strict=True):
             sequence.append(token_id, logprob)
 

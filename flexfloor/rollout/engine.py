@@ -12,22 +12,26 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 from flexfloor import device
 from flexfloor.checks import require
-from flexfloor.elastic.exchange import RowCounts, exchange_integers
+from flexfloor.elastic.config import ElasticConfig
+from flexfloor.elastic.exchange import exchange_integers
+from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import moe_layers
+from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
+from flexfloor.rollout.generation import Generation
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
@@ -53,6 +57,8 @@ class RolloutEngine:
         group: dist.ProcessGroup,
         rollout: RolloutConfig,
         eos_id: int,
+        elastic: ElasticConfig | None = None,
+        ladder: Ladder | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ):
         """Args:
@@ -60,6 +66,8 @@ class RolloutEngine:
         group: the expert-parallel group that runs passes together.
         rollout: path, KV budget, what ends a response, and the default sampling.
         eos_id: token that ends a response, unless the rollout ignores it.
+        elastic: whether the group shrinks; it does not when not given.
+        ladder: groups to shrink to; needed when it may.
         decode: text of token ids, special tokens included; needed for stop strings only.
 
         Raises ConfigError for stop strings without `decode`.
@@ -70,6 +78,12 @@ class RolloutEngine:
         if unknown and dist.get_rank() == 0:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
         self.path_name = "reference" if unknown else rollout.path
+        self.elastic = elastic or ElasticConfig()
+        if self.path_name == "reference" and self.elastic.policy != "never":
+            if dist.get_rank() == 0:
+                log.warning("elastic.policy = %s: the reference path keeps all ranks", self.elastic.policy)
+            self.elastic = ElasticConfig()
+        self.ladder = ladder or Ladder(position=group.rank(), groups={group.size(): group})
 
     def generate(
         self,
@@ -79,16 +93,20 @@ class RolloutEngine:
         sampling: SamplingConfig | None = None,
         on_finished: Callable[[Response], None] | None = None,
         on_pass: Callable[[PassProgress], None] | None = None,
+        on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
         predict: LengthPredictor | None = None,
     ) -> tuple[list[Response], RolloutStats]:
         """Generate this rank's `requests`; every rank of the group must call, also with none.
+
+        A rank that is released returns at once, with the responses that ended on it.
 
         Args:
             requests: in the order of admission; siblings of a prompt share its prefill when adjacent.
             seed: with uid, response index and position it fixes the sampled tokens.
             sampling: instead of the rollout's own temperature, top-p and top-k.
             on_finished: called with each response as soon as it ends.
-            on_pass: called after each pass with the group's progress.
+            on_pass: called before each pass with the group's progress.
+            on_shrink: opened around each shrink.
             predict: a schedule's own, by which waiting requests are admitted.
 
         Returns: the responses in the order in which they ended, and what this rank did.
@@ -97,69 +115,47 @@ class RolloutEngine:
         """
         was_training = self.model.training
         self.model.eval()
+        longest, most = self._longest_and_most(requests)
+        batch = self._new_batch(requests, longest, seed, sampling or self.rollout, predict)
+        load = ExpertLoad(
+            len(moe_layers(self.model)), self.model.config.num_moe_experts, device.current_device()
+        )
+        active = ActiveGroup(
+            self.model,
+            self.ladder,
+            self.elastic,
+            sequences_per_rank=max(1, min(most, self.rollout.max_live_sequences)),
+        )
+        generation = Generation(
+            self._new_path(load, longest),
+            batch,
+            active,
+            load,
+            on_finished=on_finished,
+            on_pass=on_pass,
+            on_shrink=on_shrink,
+        )
         try:
-            batch = self._new_batch(requests, seed, sampling or self.rollout, predict)
-            return self._generate(batch, on_finished, on_pass)
+            return generation.run()
         finally:
+            active.close()
             self.model.train(was_training)
 
-    def _generate(
-        self,
-        batch: LiveBatch,
-        on_finished: Callable[[Response], None] | None,
-        on_pass: Callable[[PassProgress], None] | None,
-    ) -> tuple[list[Response], RolloutStats]:
-        start = time.perf_counter()
-        num_experts = self.model.config.num_moe_experts
-        load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
-        path: FastPath | ReferencePath = ReferencePath(self.model, load)
-        if self.path_name == "fast":
-            path = FastPath(self.model, load, num_positions=batch.cache.longest)
-        finished: list[Response] = []
-        busy_seconds, passes = 0.0, 0
-        while (rows := self._agree(batch, len(finished), on_pass)) is not None:
-            logits = path.logits(batch.context, rows)
-            passes += 1
-            for response in batch.advance(logits):
-                finished.append(response)
-                busy_seconds = time.perf_counter() - start
-                if on_finished:
-                    on_finished(response)
-        stats = RolloutStats(
-            seconds=time.perf_counter() - start,
-            busy_seconds=busy_seconds,
-            passes=passes,
-            decoded_tokens=sum(len(response.token_ids) for response in finished),
-            prefilled_tokens=batch.prefilled_tokens,
-            preemptions=batch.preemptions,
-            recomputed_tokens=batch.recomputed_tokens,
-            peak_kv_bytes=batch.peak_kv_bytes,
-            expert_load=load.counts(),
-        )
-        return finished, stats
-
-    def _agree(
-        self, batch: LiveBatch, num_finished: int, on_pass: Callable[[PassProgress], None] | None
-    ) -> RowCounts | None:
-        """Admit, then learn every rank's rows for the coming pass; None when nobody has any."""
-        own_rows = batch.admit()
-        told = exchange_integers([own_rows, num_finished], self.group, device.current_device())
-        counts = tuple(rows for rows, _ in told)
-        if on_pass:
-            on_pass(PassProgress(rows=sum(counts), finished=sum(done for _, done in told)))
-        if not any(counts):
-            return None
-        return RowCounts(group=self.group, counts=counts, own=self.group.rank())
+    def _longest_and_most(self, requests: Sequence[Request]) -> tuple[int, int]:
+        """(tokens of the longest sequence, most requests of a rank) in the expert group."""
+        own = [max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1), len(requests)]
+        longest, most = zip(*exchange_integers(own, self.group, device.current_device()), strict=True)
+        return max(longest), max(most)
 
     def _new_batch(
         self,
         requests: Sequence[Request],
+        longest: int,
         seed: int | str,
         sampling: SamplingConfig,
         predict: LengthPredictor | None,
     ) -> LiveBatch:
         config, rollout = self.model.config, self.rollout
-        longest = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
         shape = kv_shape(config)
         per_token = shape.bytes_per_token(config.params_dtype.itemsize)
         fitting = tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token)
@@ -174,6 +170,11 @@ class RolloutEngine:
             sampling=sampling,
             ending=self.ending,
         )
+
+    def _new_path(self, load: ExpertLoad, longest: int) -> FastPath | ReferencePath:
+        if self.path_name == "fast":
+            return FastPath(self.model, load, num_positions=longest)
+        return ReferencePath(self.model, load)
 
 
 def _ending(rollout: RolloutConfig, eos_id: int, decode: Callable[[Sequence[int]], str] | None) -> Ending:

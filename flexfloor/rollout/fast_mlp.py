@@ -15,7 +15,7 @@ from flexfloor.elastic.experts import swiglu_experts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.elastic.router import route_topk
-from flexfloor.rollout.linear import pack
+from flexfloor.rollout.linear import Linear, pack
 
 
 class FastDense:
@@ -42,10 +42,14 @@ class FastExperts:
         """
         self.config, self.load, self.load_layer = layer.config, load, load_layer
         self.router, self.bias = layer.router.weight, layer.router.expert_bias
-        self.experts = {
-            expert: (pack(up), pack(down)) for expert, (up, down) in layer.expert_weights().items()
-        }
+        self.experts: dict[int, tuple[Linear, Linear]] = {}
+        for expert, (up, down) in layer.expert_weights().items():
+            self.host(expert, up, down)
         self.shared = FastDense(layer.shared_experts) if layer.use_shared_expert else None
+
+    def host(self, expert: int, up: Tensor, down: Tensor) -> None:
+        """Compute expert number `expert` here, with weights [2F, H] and [H, F]."""
+        self.experts[expert] = (pack(up), pack(down))
 
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
         """[T, H]: every row's routed experts, wherever they are, and its shared ones."""

@@ -10,6 +10,7 @@ Shapes: T rows, H hidden.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +72,18 @@ class FastPath:
             num_moe_layers += isinstance(layer.mlp, ElasticMoELayer)
         tied = model.share_embeddings_and_output_weights
         self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
+
+    @torch.inference_mode()
+    def host(self, guests: Mapping[int, Sequence[tuple[Tensor, Tensor]]]) -> None:
+        """Compute further experts here.
+
+        Args:
+            guests: by expert, for each MoE layer: (gate-and-up [2F, H], down [H, F]).
+        """
+        mixes = [layer.mix for layer in self.layers if isinstance(layer.mix, FastExperts)]
+        for expert, weights in guests.items():
+            for mix, pair in zip(mixes, weights, strict=True):
+                mix.host(expert, *pair)
 
     @torch.inference_mode()
     def logits(self, context: RolloutContext, rows: RowCounts) -> Tensor:

@@ -95,6 +95,20 @@ class KVCache:
         for theirs, ours in pairs:
             ours[:, target.slot, :, :length] = theirs[:, source.slot, :, :length]
 
+    def kept(self, place: Place | None, num_tokens: int) -> Tensor:
+        """[L, P, G, tokens, D] copy of the first tokens at a place; of none without a place."""
+        if place is None:
+            shape = self.shape
+            sizes = (shape.num_layers, shape.num_planes, shape.num_groups, 0, shape.head_dim)
+            return torch.empty(sizes, dtype=self.dtype, device=self.device)
+        slab = self.slabs[place.size_index]
+        return torch.stack([layer[:, place.slot, :, :num_tokens] for layer in slab])
+
+    def keep(self, place: Place, kept: Tensor) -> None:
+        """Store at a place what another cache kept, [L, P, G, tokens, D]."""
+        for layer, tokens in zip(self.slabs[place.size_index], kept, strict=True):
+            layer[:, place.slot, :, : tokens.size(2)] = tokens
+
     def places(self, size: int, slots_T: Tensor, positions_T: Tensor) -> Tensor:
         """[P, T, G] where `store` puts what it is given of rows at these slots and positions of a slab."""
         planes, slots, groups, capacity, _ = self.slabs[size][0].shape

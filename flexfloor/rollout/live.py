@@ -88,6 +88,11 @@ class WaitingQueue:
         self._new_siblings.subtract(sequence.uid for sequence in taken if not sequence.token_ids)
         return taken
 
+    def extend(self, sequences: Sequence[LiveSequence]) -> None:
+        """Let sequences of another rank wait at the end."""
+        self._waiting.extend(sequences)
+        self._new_siblings.update(sequence.uid for sequence in sequences if not sequence.token_ids)
+
     def put_back(self, sequences: Sequence[LiveSequence]) -> None:
         """Let sequences with tokens wait at the head, in their own order."""
         self._waiting.extendleft(reversed(sequences))

@@ -50,9 +50,9 @@ class RolloutStats:
     """What one rank did in one rollout."""
 
     seconds: float
-    """From the start of generation to the end of it on this rank's expert group."""
+    """From the start of generation to its end, or to the release of this rank."""
     busy_seconds: float
-    """Until this rank's own last response was finished."""
+    """Until this rank's own last response was finished, or went to another rank."""
     passes: int
     """Forward passes taken part in, with or without rows of its own."""
     decoded_tokens: int
@@ -64,6 +64,18 @@ class RolloutStats:
     """Of prompts and responses, prefilled again when a sequence that had yielded went on."""
     peak_kv_bytes: int
     """Most KV cache that was allocated in a pass."""
+    shrinks: int
+    """Times that the expert group became smaller while this rank was in it."""
+    shrink_seconds: float
+    """Spent in them."""
+    moved_sequences: int
+    """Unfinished sequences that this rank took over from ranks that left."""
+    moved_bytes: int
+    """Of experts and sequences that this rank received."""
+    is_released: bool
+    """Whether the rank left before the end of the rollout."""
+    active_ranks: tuple[tuple[float, int], ...]
+    """(seconds from the start, ranks of the group from then on), from the first pass on."""
     expert_load: np.ndarray
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
 
@@ -75,4 +87,6 @@ class PassProgress:
     rows: int
     """Rows of the coming pass on all ranks of the group."""
     finished: int
-    """Responses finished so far on all ranks of the group."""
+    """Responses finished so far on all ranks of the group, those that left among them."""
+    active: int
+    """Ranks of the group that still generate."""

@@ -71,7 +71,7 @@ class Admission:
         live: in the order of the requests.
         waiting: in that order too, each later than the live ones.
         """
-        kept = self._num_that_fit(live)
+        kept = self._num_in_room(live)
         if kept < len(live):
             return PassPlan(num_kept=kept, num_joining=0)
         claims: list[Claim] = list(live)
@@ -81,7 +81,11 @@ class Admission:
             claims.append(claim)
         return PassPlan(num_kept=kept, num_joining=len(claims) - kept)
 
-    def _num_that_fit(self, live: Sequence[Claim]) -> int:
+    def num_that_fit(self, live: Sequence[Claim]) -> int:
+        """How many of the first of them may be live at once."""
+        return min(self.max_live, self._num_in_room(live))
+
+    def _num_in_room(self, live: Sequence[Claim]) -> int:
         taken = 0
         for count, claim in enumerate(live):
             taken += self.room.slot_size(_stored(claim))

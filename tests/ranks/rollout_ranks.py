@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from flexfloor import parallel
+from flexfloor.elastic.config import ElasticConfig
 from flexfloor.models.build import build_model
 from flexfloor.models.config import ModelConfig
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
@@ -122,11 +123,24 @@ def generate(
     kv_budget_bytes=2**26,
     forced=None,
     predict=None,
+    elastic=None,
+    ladder=None,
     **rollout,
 ):
-    """{(uid, index): response} of all ranks, and every rank's statistics; `forced` is a forced length."""
+    """{(uid, index): response} of all ranks, and every rank's statistics.
+
+    `forced` is a forced length, `elastic` the fields of its section.
+    """
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
-    engine = RolloutEngine(model, group=parallel.groups().ep, rollout=config, eos_id=EOS, decode=decode)
+    engine = RolloutEngine(
+        model,
+        group=parallel.groups().ep,
+        rollout=config,
+        eos_id=EOS,
+        decode=decode,
+        elastic=ElasticConfig(**(elastic or {})),
+        ladder=ladder,
+    )
     assert engine.path_name == path
     wanted = [dataclasses.replace(request, forced_length=forced) for request in requests()]
     responses, stats = engine.generate(

@@ -1,0 +1,32 @@
+"""Whether and how an expert group shrinks while it generates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flexfloor.checks import require, require_choice
+
+POLICIES = ("never", "greedy")
+
+
+@dataclass(kw_only=True)
+class ElasticConfig:
+    """Release of ranks during a rollout."""
+
+    policy: str = "never"
+    """`greedy` goes to the smallest rung that can hold all unfinished responses; `never` keeps all ranks."""
+    interval: int = 8
+    """Passes from one decision to the next."""
+    rungs: list[int] = field(default_factory=list)
+    """Sizes that an expert group may shrink to; none given = every size from 1 up."""
+    sequences_per_rank: int | None = None
+    """Unfinished responses that a rung may give each of its ranks; not given = as many as a rank of the
+    group began with, at most rollout.max_live_sequences, so that no pass grows by a shrink."""
+
+    def __post_init__(self) -> None:
+        require_choice("elastic.policy", self.policy, POLICIES)
+        require(self.interval >= 1, "elastic.interval", self.interval, "at least 1 pass")
+        fits = all(rung >= 1 for rung in self.rungs) and len(set(self.rungs)) == len(self.rungs)
+        require(fits, "elastic.rungs", self.rungs, "different sizes of at least 1 rank")
+        each = self.sequences_per_rank
+        require(each is None or each >= 1, "elastic.sequences_per_rank", each, "at least 1, or null")

@@ -1,0 +1,29 @@
+"""Waiting for ranks that are still generating, by the store and not in a collective.
+
+A rank that was released early may wait longer than any collective's time-out: the others generate for as
+long as they need. Whether they still make progress is for the watch over all ranks to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+_meetings = itertools.count()
+"""Numbers the meetings of this process, the same on every rank."""
+LOOK_AGAIN = timedelta(seconds=1)
+
+
+def meet() -> None:
+    """Return when every rank has called; all ranks call it equally often."""
+    store, name = _get_default_store(), f"flexfloor/meeting/{next(_meetings)}"
+    if store.add(f"{name}/arrived", 1) == dist.get_world_size():
+        store.set(f"{name}/all", "here")
+    while True:
+        try:
+            return store.wait([f"{name}/all"], LOOK_AGAIN)
+        except dist.DistStoreError:
+            continue

@@ -1,0 +1,113 @@
+"""One rollout on one rank, from the first pass to the end or to the rank's release.
+
+Invariants:
+- All active ranks take part in the same passes and the same shrinks.
+- A released rank takes part in no collective of its expert group any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from flexfloor.elastic.exchange import RowCounts
+from flexfloor.elastic.load import ExpertLoad
+from flexfloor.rollout.active_group import ActiveGroup
+from flexfloor.rollout.batch import LiveBatch
+from flexfloor.rollout.fast_path import FastPath
+from flexfloor.rollout.reference_path import ReferencePath
+from flexfloor.rollout.types import PassProgress, Response, RolloutStats
+
+
+class Generation:
+    """Runs once."""
+
+    def __init__(
+        self,
+        path: FastPath | ReferencePath,
+        batch: LiveBatch,
+        active: ActiveGroup,
+        load: ExpertLoad,
+        *,
+        on_finished: Callable[[Response], None] | None,
+        on_pass: Callable[[PassProgress], None] | None,
+        on_shrink: Callable[[], AbstractContextManager[None]],
+    ):
+        self.path, self.batch, self.active, self.load = path, batch, active, load
+        self.on_finished, self.on_pass, self.on_shrink = on_finished, on_pass, on_shrink
+        self.finished: list[Response] = []
+        self.passes = self.shrinks = self.moved_sequences = self.moved_bytes = 0
+        self.busy_seconds = self.shrink_seconds = 0.0
+        self.start = time.perf_counter()
+        self.active_ranks = [(0.0, active.size)]
+
+    def run(self) -> tuple[list[Response], RolloutStats]:
+        """The responses in the order in which they ended on this rank, and what it did."""
+        while not self.active.is_released and (rows := self._agree()) is not None:
+            logits = self.path.logits(self.batch.context, rows)
+            self.passes += 1
+            for response in self.batch.advance(logits):
+                self.finished.append(response)
+                self.busy_seconds = self._seconds()
+                if self.on_finished:
+                    self.on_finished(response)
+            if self.active.is_due(self.passes):
+                self._decide()
+        return self.finished, self._stats()
+
+    def _agree(self) -> RowCounts | None:
+        """Admit, then learn every active rank's rows for the coming pass; None when nobody has any."""
+        own_rows = self.batch.admit()
+        told = self.active.exchange([own_rows, len(self.finished)])
+        counts = tuple(rows for rows, _ in told)
+        if self.on_pass:
+            finished = sum(done for _, done in told) + self.active.finished_by_leavers
+            self.on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
+        if not any(counts):
+            return None
+        return RowCounts(group=self.active.group, counts=counts, own=self.active.ladder.position)
+
+    def _decide(self) -> None:
+        """Shrink if fewer ranks can hold what is left."""
+        standings = self.active.standings(self.batch, len(self.finished))
+        size = self.active.next_size(standings, self.batch)
+        if size == self.active.size or not any(standing.unfinished for standing in standings):
+            return
+        began = time.perf_counter()
+        with self.on_shrink():
+            had_work = bool(self.batch.unfinished())
+            load = self.load.counts().sum(axis=0).tolist()
+            arrived = self.active.shrink(size, standings, self.batch, load)
+            if isinstance(self.path, FastPath):
+                self.path.host(arrived.guests)
+        self.shrinks += 1
+        self.shrink_seconds += time.perf_counter() - began
+        self.moved_sequences += len(arrived.sequences)
+        self.moved_bytes += arrived.num_bytes
+        self.active_ranks.append((self._seconds(), size))
+        if self.active.is_released and had_work:
+            self.busy_seconds = self._seconds()
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def _stats(self) -> RolloutStats:
+        batch = self.batch
+        return RolloutStats(
+            seconds=self._seconds(),
+            busy_seconds=self.busy_seconds,
+            passes=self.passes,
+            decoded_tokens=batch.decoded_tokens,
+            prefilled_tokens=batch.prefilled_tokens,
+            preemptions=batch.preemptions,
+            recomputed_tokens=batch.recomputed_tokens,
+            peak_kv_bytes=batch.peak_kv_bytes,
+            shrinks=self.shrinks,
+            shrink_seconds=self.shrink_seconds,
+            moved_sequences=self.moved_sequences,
+            moved_bytes=self.moved_bytes,
+            is_released=self.active.is_released,
+            active_ranks=tuple(self.active_ranks),
+            expert_load=self.load.counts(),
+        )

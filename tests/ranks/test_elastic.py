@@ -1,0 +1,98 @@
+"""Shrinking on real ranks: the same tokens, every expert available, nothing lost and nothing left behind."""
+
+import functools
+
+import numpy as np
+import pytest
+import rollout_ranks as ranks
+
+from flexfloor import parallel
+from flexfloor.launch import run_ranks
+
+LAYOUTS = {"mixtral": [(2, 2), (4, 4), (4, 2)], "deepseek_v3": [(2, 2), (3, 3)]}
+TOP_K = {"mixtral": 2, "deepseek_v3": 4}
+GREEDY = {"policy": "greedy", "interval": 1}
+WAYS = {
+    "every rung": {"elastic": GREEDY},
+    "as early as can be": {"elastic": GREEDY | {"interval": 2, "sequences_per_rank": 21}},
+    "late": {"elastic": GREEDY | {"interval": 3, "sequences_per_rank": 2}},
+    "only to one rank": {"elastic": GREEDY | {"rungs": [1], "sequences_per_rank": 7}},
+    "while others wait": {"elastic": GREEDY | {"sequences_per_rank": 21}, "max_live": 2},
+    "all on the last rank": {"elastic": GREEDY | {"sequences_per_rank": 21}, "deal": "last rank"},
+    "yielding": {
+        "elastic": GREEDY | {"sequences_per_rank": 21},
+        "kv_budget_bytes": 32_000,
+        "deal": "backwards",
+    },
+}
+
+
+def generate_all_ways(ep_size, dtype, name):
+    from flexfloor.elastic.ladder import make_ladder
+
+    model = ranks.new_model(ep_size, dtype, name)
+    ladders = {}
+    found = {"fixed": ranks.generate(model, path="fast", deal="by response")}
+    for way, how in WAYS.items():
+        rungs = how["elastic"].get("rungs", [])
+        rungs = [rung for rung in rungs if rung < ep_size]
+        if tuple(rungs) not in ladders:
+            ladders[tuple(rungs)] = make_ladder(parallel.groups().ep, rungs, timeout_seconds=60)
+        found[way] = ranks.generate(
+            model, path="fast", ladder=ladders[tuple(rungs)], **{"deal": "by response"} | how
+        )
+    return found
+
+
+@functools.cache
+def generated(name, world_size, ep_size, dtype="float64"):
+    return run_ranks(
+        generate_all_ways, world_size, ep_size, dtype, name, threads_per_rank=1, total_timeout_seconds=200
+    )[0]
+
+
+RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_float64_tokens_are_exactly_those_of_the_fixed_group(run):
+    found = generated(*run)
+    expected = {key: response.token_ids for key, response in found["fixed"][0].items()}
+    assert len(expected) == 21
+    for way, (responses, stats) in found.items():
+        assert {key: response.token_ids for key, response in responses.items()} == expected, way
+        for key, response in responses.items():
+            assert response.logprobs == pytest.approx(found["fixed"][0][key].logprobs, abs=1e-12), (way, key)
+        assert any(each.shrinks for each in stats) == (way != "fixed"), way
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_every_row_reaches_each_of_its_experts_once(run):
+    for way, (_, stats) in generated(*run).items():
+        counts = np.sum([each.expert_load for each in stats], axis=0)
+        told = {
+            name: sum(getattr(each, name) for each in stats)
+            for name in ("prefilled_tokens", "recomputed_tokens", "decoded_tokens", "preemptions")
+        }
+        # a token that comes from a prefill has no row of its own, and a response's last one is never fed
+        rows = sum(told.values()) - 2 * told["preemptions"] - 21
+        assert (counts.sum(axis=1) == TOP_K[run[0]] * rows).all(), way
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_ranks_leave_from_the_top_and_what_they_had_moves(run):
+    _, world_size, ep_size = run
+    for way, (_, stats) in generated(*run).items():
+        for first in range(0, world_size, ep_size):
+            group = stats[first : first + ep_size]
+            sizes = [size for _, size in group[0].active_ranks]
+            assert sizes == sorted(set(sizes), reverse=True) and sizes[0] == ep_size, (way, sizes)
+            assert [each.is_released for each in group] == [p >= sizes[-1] for p in range(ep_size)], way
+            for position, each in enumerate(group):
+                seen = [size for size in sizes if size > position]
+                own = [size for _, size in each.active_ranks]
+                assert own[: len(seen)] == seen and len(own) <= len(seen) + 1, (way, position)
+            assert [each.passes for each in group] == sorted((e.passes for e in group), reverse=True), way
+    early = generated(*run)["as early as can be"][1]
+    assert sum(each.moved_sequences for each in early) > 0
+    assert sum(each.passes for each in early) < sum(each.passes for each in generated(*run)["fixed"][1])

@@ -1,0 +1,73 @@
+"""The decision to shrink and the dealing of what leavers had, over thousands of standings."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flexfloor.schedule.shrink import Standing, hand_over, lowest_rung
+
+
+def standings(*unfinished: int, kv_tokens: int = 0) -> list[Standing]:
+    return [Standing(unfinished=count, kv_tokens=kv_tokens, finished=0) for count in unfinished]
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "per_rank", "rungs", "expected"),
+    [
+        ((4, 4, 4, 4), 4, [1, 2, 3], 4),
+        ((4, 4, 4, 0), 4, [1, 2, 3], 3),
+        ((1, 0, 0, 5), 4, [1, 2, 3], 2),
+        ((1, 0, 0, 3), 4, [1, 2, 3], 1),
+        ((1, 0, 0, 3), 4, [2], 2),
+        ((1, 0, 0, 5), 4, [1], 4),
+        ((1, 0), 4, [1, 2, 3], 1),
+    ],
+)
+def test_the_smallest_rung_that_holds_all_is_taken(unfinished, per_rank, rungs, expected) -> None:
+    found = lowest_rung(standings(*unfinished), rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=1)
+    assert found == expected
+
+
+@pytest.mark.parametrize(("room", "expected"), [(99, 4), (100, 3), (149, 3), (150, 2), (300, 1)])
+def test_a_rung_whose_caches_do_not_hold_all_is_not_taken(room: int, expected: int) -> None:
+    told = standings(1, 1, 1, kv_tokens=100) + standings(0)
+    found = lowest_rung(told, [1, 2, 3], sequences_per_rank=9, kv_tokens_per_rank=room)
+    assert found == expected
+
+
+counts = st.lists(st.integers(0, 40), min_size=2, max_size=9)
+
+
+@given(counts, st.data())
+def test_everything_of_the_leavers_goes_to_stayers_once_and_evenly(unfinished, data) -> None:
+    rung = data.draw(st.integers(1, len(unfinished) - 1))
+    handovers = hand_over(standings(*unfinished), rung)
+    given_away = Counter()
+    held = list(unfinished[:rung])
+    for each in handovers:
+        assert each.source >= rung > each.target and each.count > 0
+        given_away[each.source] += each.count
+        held[each.target] += each.count
+    for source in range(rung, len(unfinished)):
+        assert given_away[source] == unfinished[source]
+    grown = [after for after, before in zip(held, unfinished[:rung], strict=True) if after > before]
+    assert not grown or max(grown) <= min(held) + 1
+
+
+@given(counts, st.integers(1, 50), st.integers(1, 10**4), st.integers(1, 300), st.data())
+def test_a_rung_that_is_taken_holds_all_and_no_smaller_one_does(
+    unfinished, per_rank, room, tokens, data
+) -> None:
+    told = standings(*unfinished, kv_tokens=tokens)
+    rungs = data.draw(st.lists(st.integers(1, len(told)), unique=True))
+    found = lowest_rung(told, rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=room)
+
+    def holds(rung: int) -> bool:
+        return sum(unfinished) <= rung * per_rank and tokens * len(told) <= rung * room
+
+    fitting = [rung for rung in rungs if rung < len(told) and holds(rung)]
+    assert found == min(fitting, default=len(told))
