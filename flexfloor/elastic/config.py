@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flexfloor.checks import require, require_choice
 
-POLICIES = ("never", "greedy")
+POLICIES = ("never", "idle", "greedy")
 
 
 @dataclass(kw_only=True)
@@ -14,7 +14,8 @@ class ElasticConfig:
     """Release of ranks during a rollout."""
 
     policy: str = "never"
-    """`greedy` goes to the smallest rung that can hold all unfinished responses; `never` keeps all ranks."""
+    """`greedy` goes to the smallest rung that can hold all unfinished responses, and moves them there; `idle`
+    lets a rank go once it and those above it have none left; `never` keeps all ranks."""
     interval: int = 8
     """Passes from one decision to the next."""
     rungs: list[int] = field(default_factory=list)

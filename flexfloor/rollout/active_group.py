@@ -22,7 +22,7 @@ from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
-from flexfloor.schedule.shrink import Standing, hand_over, lowest_rung
+from flexfloor.schedule.shrink import Standing, hand_over, next_size
 from megatron_patches.parallel_state import pop_expert_group, push_expert_group
 
 
@@ -38,7 +38,7 @@ class ActiveGroup:
         self.finished_by_leavers = 0
         layers = moe_layers(model)
         self.placement = home_placement(layers[0].config.num_moe_experts, ladder.size)
-        self._hosted: Hosted = {
+        self.hosted: Hosted = {
             expert: [layer.expert_weights()[expert] for layer in layers]
             for expert in self.placement.hosted_by(ladder.position)
         }
@@ -69,9 +69,10 @@ class ActiveGroup:
 
     def next_size(self, standings: Sequence[Standing], batch: LiveBatch) -> int:
         """Ranks to go on with; the present number = all stay."""
-        return lowest_rung(
+        return next_size(
             standings,
             self.ladder.rungs,
+            policy=self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
             kv_tokens_per_rank=batch.cache.room.tokens,
         )
@@ -90,7 +91,7 @@ class ActiveGroup:
         arrived = migrate(
             expert_moves(self.placement, after),
             hand_over(standings, size),
-            hosted=self._hosted,
+            hosted=self.hosted,
             leaving=take_out(batch.give_up(), batch.cache) if leaves else [],
             dtype=batch.cache.dtype,
             group=self.group,
@@ -98,7 +99,7 @@ class ActiveGroup:
         self.finished_by_leavers += sum(standing.finished for standing in standings[size:])
         self.placement, self.size = after, size
         if not leaves:
-            self._hosted |= arrived.guests
+            self.hosted |= arrived.guests
             self._pushed.append(self.group)
             push_expert_group(self.group)
             batch.adopt(arrived.sequences)
@@ -108,7 +109,7 @@ class ActiveGroup:
         """Go back to the home group and forget the guests."""
         while self._pushed:
             pop_expert_group(self._pushed.pop())
-        self._hosted.clear()
+        self.hosted.clear()
 
     def exchange(self, values: list[int]) -> list[list[int]]:
         """Every active rank's `values`, by position."""

@@ -4,7 +4,8 @@ Ranks are meant by their position in the group. The highest positions leave firs
 ranks are always a prefix.
 
 Invariants:
-- A rung is taken only if its ranks can hold every unfinished response, by number and by cache.
+- `greedy` takes a rung only if its ranks can hold every unfinished response, by number and by cache.
+- `idle` moves nothing: only ranks without unfinished responses leave.
 - Every unfinished response of a leaver goes to exactly one stayer.
 - Stayers end with numbers that differ by at most one, unless one had more to begin with.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +38,33 @@ class Handover:
     count: int
 
 
-def lowest_rung(
-    standings: Sequence[Standing], rungs: Sequence[int], *, sequences_per_rank: int, kv_tokens_per_rank: int
+def next_size(
+    standings: Sequence[Standing],
+    rungs: Sequence[int],
+    *,
+    policy: str,
+    sequences_per_rank: int,
+    kv_tokens_per_rank: int,
 ) -> int:
-    """The smallest rung that can hold all that is unfinished; as many as are active if none can.
+    """Ranks to go on with: the smallest rung that will do, else as many as are active.
 
     Args:
         standings: of the active ranks, by position.
         rungs: sizes that may be taken.
-        sequences_per_rank: unfinished responses that a rank may get.
+        policy: `never`; `idle`, where a rank leaves once it and those above it have nothing left; `greedy`,
+            where a rung will do if it can hold all that is unfinished.
+        sequences_per_rank: unfinished responses that `greedy` may give a rank.
         kv_tokens_per_rank: room of a rank's cache.
     """
-    unfinished = sum(standing.unfinished for standing in standings)
-    kv_tokens = sum(standing.kv_tokens for standing in standings)
-    for rung in sorted(rung for rung in rungs if rung < len(standings)):
-        if unfinished <= rung * sequences_per_rank and kv_tokens <= rung * kv_tokens_per_rank:
-            return rung
-    return len(standings)
+    needed = len(standings)
+    if policy == "idle":
+        busy = [position for position, standing in enumerate(standings) if standing.unfinished]
+        needed = max(busy, default=0) + 1
+    elif policy == "greedy":
+        unfinished = sum(standing.unfinished for standing in standings)
+        kv_tokens = sum(standing.kv_tokens for standing in standings)
+        needed = max(1, ceil(unfinished / sequences_per_rank), ceil(kv_tokens / kv_tokens_per_rank))
+    return min((rung for rung in rungs if needed <= rung < len(standings)), default=len(standings))
 
 
 def hand_over(standings: Sequence[Standing], rung: int) -> list[Handover]:

@@ -96,7 +96,7 @@ def new_model(ep_size, dtype, name="mixtral", seed=0):
 
 
 def own(all_requests, deal):
-    """This rank's requests: dealt by response, or by prompt, or all to the last rank."""
+    """This rank's requests: dealt by response, by prompt, by length, or all to the last rank."""
     rank, world = dist.get_rank(), dist.get_world_size()
     if deal == "by response":
         return all_requests[rank::world]
@@ -104,6 +104,10 @@ def own(all_requests, deal):
         return all_requests[rank::world][::-1]
     if deal == "by prompt":
         return [request for request in all_requests if int(request.uid[1:]) % world == rank]
+    if deal == "longest first":
+        by_length = sorted(all_requests, key=lambda request: -request.max_new_tokens)
+        each = -(-len(by_length) // world)
+        return by_length[rank * each : (rank + 1) * each]
     assert deal == "last rank", deal
     return all_requests if rank == world - 1 else []
 

@@ -16,6 +16,7 @@ WAYS = {
     "every rung": {"elastic": GREEDY},
     "as early as can be": {"elastic": GREEDY | {"interval": 2, "sequences_per_rank": 21}},
     "late": {"elastic": GREEDY | {"interval": 3, "sequences_per_rank": 2}},
+    "when idle": {"elastic": GREEDY | {"policy": "idle"}, "deal": "longest first"},
     "only to one rank": {"elastic": GREEDY | {"rungs": [1], "sequences_per_rank": 7}},
     "while others wait": {"elastic": GREEDY | {"sequences_per_rank": 21}, "max_live": 2},
     "all on the last rank": {"elastic": GREEDY | {"sequences_per_rank": 21}, "deal": "last rank"},

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfloor.schedule.shrink import Standing, hand_over, lowest_rung
+from flexfloor.schedule.shrink import Standing, hand_over, next_size
+
+
+def greedy(told, rungs, *, sequences_per_rank: int, kv_tokens_per_rank: int) -> int:
+    limits = {"sequences_per_rank": sequences_per_rank, "kv_tokens_per_rank": kv_tokens_per_rank}
+    return next_size(told, rungs, policy="greedy", **limits)
 
 
 def standings(*unfinished: int, kv_tokens: int = 0) -> list[Standing]:
@@ -28,14 +33,14 @@ def standings(*unfinished: int, kv_tokens: int = 0) -> list[Standing]:
     ],
 )
 def test_the_smallest_rung_that_holds_all_is_taken(unfinished, per_rank, rungs, expected) -> None:
-    found = lowest_rung(standings(*unfinished), rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=1)
+    found = greedy(standings(*unfinished), rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=1)
     assert found == expected
 
 
 @pytest.mark.parametrize(("room", "expected"), [(99, 4), (100, 3), (149, 3), (150, 2), (300, 1)])
 def test_a_rung_whose_caches_do_not_hold_all_is_not_taken(room: int, expected: int) -> None:
     told = standings(1, 1, 1, kv_tokens=100) + standings(0)
-    found = lowest_rung(told, [1, 2, 3], sequences_per_rank=9, kv_tokens_per_rank=room)
+    found = greedy(told, [1, 2, 3], sequences_per_rank=9, kv_tokens_per_rank=room)
     assert found == expected
 
 
@@ -64,10 +69,20 @@ def test_a_rung_that_is_taken_holds_all_and_no_smaller_one_does(
 ) -> None:
     told = standings(*unfinished, kv_tokens=tokens)
     rungs = data.draw(st.lists(st.integers(1, len(told)), unique=True))
-    found = lowest_rung(told, rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=room)
+    found = greedy(told, rungs, sequences_per_rank=per_rank, kv_tokens_per_rank=room)
 
     def holds(rung: int) -> bool:
         return sum(unfinished) <= rung * per_rank and tokens * len(told) <= rung * room
 
     fitting = [rung for rung in rungs if rung < len(told) and holds(rung)]
     assert found == min(fitting, default=len(told))
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "rungs", "expected"),
+    [((2, 0, 1, 0), [1, 2, 3], 3), ((2, 0, 0, 0), [1, 2, 3], 1), ((2, 0, 0, 0), [2, 3], 2), ((0, 1), [1], 2)],
+)
+def test_idle_lets_only_ranks_go_that_have_nothing_left(unfinished, rungs, expected) -> None:
+    told, limits = standings(*unfinished), {"sequences_per_rank": 99, "kv_tokens_per_rank": 99}
+    assert next_size(told, rungs, policy="idle", **limits) == expected
+    assert next_size(told, rungs, policy="never", **limits) == len(unfinished)
