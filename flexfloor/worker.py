@@ -18,6 +18,7 @@ from flexfloor.data.prompts import load_prompts
 from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
+from flexfloor.elastic.ladder import Ladder, make_ladder
 from flexfloor.errors import DataError
 from flexfloor.models.build import build_model
 from flexfloor.parallel import Layout
@@ -87,8 +88,16 @@ def set_up(config: Config) -> Worker:
             rollout=config.rollout,
             eos_id=tokenizer.eos_token_id,
             decode=partial(decode_tokens, tokenizer),
+            elastic=config.elastic,
+            ladder=_ladder(config, groups),
         ),
     )
+
+
+def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
+    if config.elastic.policy == "never":
+        return None
+    return make_ladder(groups.ep, config.elastic.rungs, timeout_seconds=config.launch.timeout_seconds)
 
 
 def _require_same_prompts(prompts: dict[str, list[Prompt]]) -> None:

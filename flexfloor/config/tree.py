@@ -10,6 +10,7 @@ from flexfloor.config.sft import SftConfig
 from flexfloor.config.tokenizer import TokenizerConfig
 from flexfloor.config.trainer import TrainerConfig
 from flexfloor.data.config import DataConfig
+from flexfloor.elastic.config import ElasticConfig
 from flexfloor.models.config import ModelConfig
 from flexfloor.reward.config import RewardConfig
 from flexfloor.rollout.config import RolloutConfig
@@ -27,6 +28,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    elastic: ElasticConfig = field(default_factory=ElasticConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     sft: SftConfig = field(default_factory=SftConfig)

@@ -16,6 +16,7 @@ from flexfloor.config.launch import LaunchConfig
 from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
+from flexfloor.elastic.config import check_rungs
 from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
@@ -26,6 +27,7 @@ def validate(config: Config) -> None:
         _finite_numbers,
         _ranks_by_groups,
         _experts_by_ranks,
+        _shrinking,
         _groups_of_responses,
         _mini_batches,
         _kv_budget,
@@ -73,6 +75,12 @@ def _ranks_by_groups(config: Config) -> None:
 def _experts_by_ranks(config: Config) -> None:
     experts, ep = config.model.num_experts, config.parallel.ep
     require(experts % ep == 0, "model.num_experts", experts, f"a multiple of parallel.ep = {ep}")
+
+
+def _shrinking(config: Config) -> None:
+    check_rungs(config.elastic, config.parallel.ep)
+    policy, path = config.elastic.policy, config.rollout.path
+    require(policy == "never" or path == "fast", "elastic.policy", policy, "never with rollout.path=reference")
 
 
 def _groups_of_responses(config: Config) -> None:

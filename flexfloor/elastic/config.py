@@ -31,3 +31,9 @@ class ElasticConfig:
         require(fits, "elastic.rungs", self.rungs, "different sizes of at least 1 rank")
         each = self.sequences_per_rank
         require(each is None or each >= 1, "elastic.sequences_per_rank", each, "at least 1, or null")
+
+
+def check_rungs(elastic: ElasticConfig, ep_size: int) -> None:
+    """Raise `ConfigError` for a rung that an expert group of `ep_size` ranks has not."""
+    allowed = f"sizes below parallel.ep = {ep_size}"
+    require(all(rung < ep_size for rung in elastic.rungs), "elastic.rungs", elastic.rungs, allowed)

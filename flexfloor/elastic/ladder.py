@@ -12,8 +12,6 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from flexfloor.checks import require
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
@@ -36,20 +34,13 @@ class Ladder:
         return sorted(self.groups)[:-1]
 
 
-def check_rungs(rungs: Sequence[int], ep_size: int) -> None:
-    """Raise `ConfigError` for a rung that an expert group of `ep_size` ranks has not."""
-    allowed = f"sizes below parallel.ep = {ep_size}"
-    require(all(rung < ep_size for rung in rungs), "elastic.rungs", list(rungs), allowed)
-
-
 def make_ladder(group: dist.ProcessGroup, rungs: Sequence[int], *, timeout_seconds: float) -> Ladder:
     """Make the groups; all ranks of all expert groups call it at the same time.
 
     Args:
         group: this rank's expert group.
-        rungs: sizes to make; none = every size.
+        rungs: sizes to make, below the group's; none = every size.
     """
-    check_rungs(rungs, group.size())
     members: list = [None] * dist.get_world_size()
     dist.all_gather_object(members, tuple(dist.get_process_group_ranks(group)))
     own, groups = members[dist.get_rank()], {group.size(): group}
