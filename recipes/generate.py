@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from flexfloor import heartbeat
 from flexfloor.config import Config
 from flexfloor.data.responses import write_responses
+from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.progress import rollout_progress
 from flexfloor.stages.resume import checkpoint_to_resume, require_same_model
 from flexfloor.stages.rollout import ScoredResponse, roll_out
@@ -41,7 +43,11 @@ def respond(worker: Worker, console) -> list[ScoredResponse]:
     config = worker.config
     prompts = worker.prompts[config.generate.split][: config.generate.max_prompts]
     sampling = config.rollout if config.generate.split == "train" else config.rollout.val
-    with rollout_progress(console, worker.layout, "rollout", len(prompts) * sampling.n) as on_pass:
+    with (
+        heartbeat.stage("rollout"),
+        explaining_shortage("rollout", config),
+        rollout_progress(console, worker.layout, "rollout", len(prompts) * sampling.n) as on_pass,
+    ):
         return roll_out(
             worker,
             prompts,
