@@ -6,7 +6,7 @@ when all ranks wait and none gets anything done. A rank that waits while another
 Invariants:
 - Only time in which the watcher itself ran counts: a suspended job that goes on has not hung.
 - A rank that has not shown a beat yet is not judged, and nobody who may wait for it is.
-- An allowance of one rank holds for all that wait for it.
+- An allowance of one rank holds for all that wait for it. No allowance is one to be stopped by a signal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from flexfloor.heartbeat import Beat
+from flexfloor.heartbeat import LOADING_STAGES, Beat
 
 _LONGEST_LOOK_SECONDS = 5.0
 """Most that may pass for time between two looks."""
@@ -92,8 +92,10 @@ class HangWatch:
 
     def _frozen(self, ranks: Iterable[int]) -> Hang | None:
         rank = max(ranks, key=lambda rank: self._clocks[rank].frozen)
-        seconds = self._clocks[rank].frozen
-        return Hang(rank=rank, kind=HangKind.FROZEN, seconds=seconds) if seconds > self.hang_seconds else None
+        beat, seconds = self._clocks[rank].beat, self._clocks[rank].frozen
+        loads = beat.stage in LOADING_STAGES and not beat.stopped
+        limit = self._limit(rank) if loads else self.hang_seconds
+        return Hang(rank=rank, kind=HangKind.FROZEN, seconds=seconds) if seconds > limit else None
 
     def _stuck(self, ranks: Iterable[int]) -> Hang | None:
         late = [rank for rank in ranks if self._clocks[rank].stuck > self._limit(rank)]
@@ -118,19 +120,15 @@ class HangWatch:
         return (-1 if beat.step is None else beat.step), beat.beats
 
 
-def likely_cause(hang: Hang, beats: Mapping[int, Beat | None], *, stopped: bool) -> str:
-    """Why `hang.rank` probably hangs, in words.
-
-    Args:
-        stopped: whether the rank's process is known to be stopped by a signal.
-    """
+def likely_cause(hang: Hang, beats: Mapping[int, Beat | None]) -> str:
+    """Why `hang.rank` probably hangs, in words."""
     beat = beats[hang.rank] or Beat()
-    if stopped:
+    if beat.stopped:
         return "its process is stopped, by SIGSTOP or a debugger"
     if hang.kind is HangKind.FROZEN:
         return (
             "its process is stopped or starved of memory, or native code (a regular expression in a reward "
-            f"function, an extension) does not let the interpreter go; it was last seen at {beat.where}"
+            f"function, an extension) does not let the interpreter go; just before it stood at {beat.where}"
         )
     if hang.kind is HangKind.STUCK:
         return f"it stands at {beat.where}, and the other ranks wait for it"
@@ -138,13 +136,11 @@ def likely_cause(hang: Hang, beats: Mapping[int, Beat | None], *, stopped: bool)
     return f"ranks wait for each other in different collectives, or for one that has left: {places}"
 
 
-def hang_message(
-    name: str, hang: Hang, beats: Mapping[int, Beat | None], *, stopped: bool, limit: float
-) -> str:
+def hang_message(name: str, hang: Hang, beats: Mapping[int, Beat | None], limit: float) -> str:
     """The message of a hang: rank, step, stage, likely cause, and the setting that found it."""
-    beat = beats[hang.rank] or Beat()
+    place = (beats[hang.rank] or Beat()).place
     return (
-        f"{name} hangs in {beat.place}: nothing was done for {hang.seconds:.0f} seconds "
+        f"{name} hangs{f' in {place}' if place else ''}: nothing was done for {hang.seconds:.0f} seconds "
         f"(launch.hang_seconds = {limit:g})\n"
-        f"likely cause: {likely_cause(hang, beats, stopped=stopped)}"
+        f"likely cause: {likely_cause(hang, beats)}"
     )

@@ -28,6 +28,8 @@ from typing import Any
 
 import psutil
 
+LOADING_STAGES = ("start-up", "set-up")
+"""Stages that load libraries, under which an interpreter may stand still for long."""
 PERIOD_SECONDS = 1.0
 """Time between two publications."""
 _TORCH = f"{os.sep}torch{os.sep}"
@@ -54,13 +56,16 @@ class Beat:
     """Resident memory of the process."""
     pid: int = 0
     host: str = ""
+    stopped: bool = False
+    """Whether a signal has stopped the process, which only a watcher can tell."""
 
     @property
     def place(self) -> str:
         """Step and stage in words."""
-        known = [f"step {self.step}"] if self.step is not None else []
-        known += [f"stage {self.stage}"] if self.stage else []
-        return ", ".join(known)
+        stage = f"stage {self.stage}" if self.stage else ""
+        if self.step is None:
+            return stage
+        return f"step {self.step}, {stage or 'between two stages'}"
 
     def to_json(self) -> str:
         """One line that `from_json` reads."""
@@ -166,6 +171,14 @@ class _Publisher:
         # Two threads publish: without the lock the older state could be written last.
         with self._lock:
             return self._publish(dataclasses.replace(now(), **self._signs))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process `pid` of this host."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 def _main_thread() -> tuple[bool, str]:

@@ -4,7 +4,7 @@ Each rank shows its beat in the run's store and looks at the others' beats there
 writes it into the store; then every rank that still can writes its stacks and ends.
 
 Invariants:
-- One rank tells of a hang, and it is none that hangs unless there is no other.
+- One rank tells of a hang: the first that sees it.
 - Of a rank that raises only itself tells; of one that is gone without a word, the lowest that is left.
 - Where the store is gone, so is the rank that holds it: the watch ends, and collectives fail by themselves.
 """
@@ -24,12 +24,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-import psutil
 import torch.distributed as dist
 
 from flexfloor.errors import RankError
 from flexfloor.hang import GIB, Hang, HangKind, HangWatch, hang_message
-from flexfloor.heartbeat import PERIOD_SECONDS, Beat
+from flexfloor.heartbeat import PERIOD_SECONDS, Beat, is_stopped
 from flexfloor.orphans import end_marked
 from flexfloor.rank_failure import error_on_this_rank, is_lost_peer
 from flexfloor.rank_process import Seat
@@ -96,6 +95,9 @@ class PeerWatch:
         return self._word_of_the_lost(error)
 
     def _word_of_the_lost(self, error: Exception) -> BaseException:
+        if threading.current_thread() is threading.main_thread():
+            # The launcher ends the ranks that are left, and this one has something to say first.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(_TELL_SECONDS)
         try:
             before = self._beats()
@@ -134,13 +136,11 @@ class PeerWatch:
     def _verdict(self, hang: Hang, beats: Mapping[int, Beat | None]) -> dict[str, str | int]:
         culprit = beats[hang.rank]
         assert culprit is not None, hang
-        stopped = culprit.host == os.uname().nodename and _is_stopped(culprit.pid)
-        message = hang_message(
-            self._name(hang.rank), hang, beats, stopped=stopped, limit=self._watch.hang_seconds
-        )
-        speaks = min((rank for rank in beats if rank != hang.rank), default=hang.rank)
+        stopped = culprit.host == os.uname().nodename and is_stopped(culprit.pid)
+        known = {**beats, hang.rank: dataclasses.replace(culprit, stopped=stopped)}
+        message = hang_message(self._name(hang.rank), hang, known, self._watch.hang_seconds)
         frozen = culprit.pid if hang.kind is HangKind.FROZEN else 0
-        return {"message": message, "speaks": speaks, "frozen": frozen, "host": culprit.host}
+        return {"message": message, "speaks": self._seat.rank, "frozen": frozen, "host": culprit.host}
 
     def _name(self, rank: int) -> str:
         return dataclasses.replace(self._seat, rank=rank).name
@@ -148,10 +148,6 @@ class PeerWatch:
     def _end(self, verdict: Mapping[str, str | int]) -> None:
         # The heartbeat's thread and the main thread may both come here: the first ends the process.
         self._ending.acquire()
-        if verdict["frozen"] and verdict["host"] == os.uname().nodename:
-            # The launcher's SIGTERM does not reach it, and its patience is half a minute.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(verdict["frozen"]), signal.SIGKILL)
         message = str(verdict["message"]) + self._write_stacks()
         if verdict["speaks"] == self._seat.rank:
             time.sleep(_TELL_SECONDS)
@@ -160,6 +156,10 @@ class PeerWatch:
         else:
             time.sleep(2 * _TELL_SECONDS)
         end_marked(self._mark)
+        if verdict["frozen"] and verdict["host"] == os.uname().nodename:
+            # The launcher's SIGTERM does not reach it, and its patience is half a minute.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(verdict["frozen"]), signal.SIGKILL)
         os._exit(1)
 
     def _write_stacks(self) -> str:
@@ -185,10 +185,3 @@ def _last_seen(beat: Beat | None) -> str:
         f", last seen in {beat.place}, when it held {beat.rss_bytes / GIB:.1f} GiB of memory\n"
         "likely cause: it was killed, by the kernel's out-of-memory killer or by hand"
     )
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.Error:
-        return False

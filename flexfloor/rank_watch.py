@@ -8,6 +8,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -20,15 +21,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
-
 from flexfloor.beat_file import BeatFile
-from flexfloor.hang import Hang, HangWatch, hang_message
-from flexfloor.heartbeat import Beat
+from flexfloor.hang import Hang, HangKind, HangWatch, hang_message
+from flexfloor.heartbeat import Beat, is_stopped
 from flexfloor.orphans import end_marked
 from flexfloor.rank_failure import Death, error_of_death, error_of_reports, is_secondary, rank_error
 from flexfloor.rank_process import Report, Seat
-from flexfloor.stacks import ask_for_stacks, keep_stacks, main_thread
+from flexfloor.stacks import ask_for_stacks, innermost_calls, keep_stacks, main_thread
 
 logger = logging.getLogger(__name__)
 
@@ -178,18 +177,19 @@ class RankWatch:
 
     def _raise_hang(self, hang: Hang, beats: dict[int, Beat | None]) -> NoReturn:
         [culprit] = [started for started in self._ranks if started.seat.rank == hang.rank]
-        stopped = psutil.Process(culprit.pid).status() == psutil.STATUS_STOPPED
-        limit = self._hang_watch.hang_seconds
-        message = hang_message(culprit.seat.name, hang, beats, stopped=stopped, limit=limit)
+        message = hang_message(culprit.seat.name, hang, beats, self._hang_watch.hang_seconds)
         pids = {started.seat.rank: started.pid for started in self._unfinished()}
         stacks = ask_for_stacks(self._folder, pids)
         if self._stacks_folder is not None:
             message += f"\nall ranks' stacks: {keep_stacks(self._stacks_folder, stacks)}"
-        shown = main_thread(stacks.get(hang.rank, ""))
+        # Any thread may hold an interpreter that stands still.
+        show = innermost_calls if hang.kind is HangKind.FROZEN else main_thread
+        shown = show(stacks.get(hang.rank, ""))
         raise rank_error(message, f"{culprit.seat.name} stood at\n{shown}" if shown else "")
 
     def _beat(self, started: StartedRank) -> Beat | None:
-        return self._beat_files[started.seat.rank].read()
+        beat = self._beat_files[started.seat.rank].read()
+        return beat and dataclasses.replace(beat, stopped=is_stopped(started.pid))
 
 
 def _kill(started: StartedRank) -> None:

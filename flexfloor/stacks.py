@@ -14,6 +14,8 @@ SHOW_STACK = signal.SIGUSR1
 STACKS_FILE = "stacks.txt"
 _MAX_WAIT_SECONDS = 3.0
 _POLL_SECONDS = 0.1
+_CALLS_SHOWN = 3
+"""Calls of each thread: enough to get from a library to the code that called it."""
 
 
 def stack_file(folder: str, rank: int) -> Path:
@@ -42,7 +44,15 @@ def ask_for_stacks(folder: str, pids: Mapping[int, int]) -> dict[int, str]:
 def main_thread(stacks: str) -> str:
     """The main thread's part of what faulthandler wrote, the most recent call last as in a traceback."""
     part = stacks.replace("Current thread", "Thread").rpartition("Thread ")[2]
-    return "\n".join(reversed(part.splitlines()[1:]))
+    return "\n".join(reversed(part.rstrip().splitlines()[1:]))
+
+
+def innermost_calls(stacks: str) -> str:
+    """The last calls of each thread, of what faulthandler wrote; the most recent first."""
+    parts = [
+        part.rstrip().splitlines() for part in stacks.replace("Current thread", "Thread").split("Thread ")
+    ]
+    return "\n".join("\n".join(part[1 : 1 + _CALLS_SHOWN]) for part in parts if len(part) > 1)
 
 
 def keep_stacks(folder: Path, stacks: Mapping[int, str]) -> Path:
