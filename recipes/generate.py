@@ -18,6 +18,7 @@ from flexfloor.stages.resume import checkpoint_to_resume, require_same_model
 from flexfloor.stages.rollout import ScoredResponse, roll_out
 from flexfloor.track.console import make_console
 from flexfloor.train.checkpoint import load_weights
+from flexfloor.train.transfer_time import transfer_seconds
 from flexfloor.worker import Worker, set_up
 
 
@@ -28,7 +29,8 @@ def generate(config: Config) -> None:
     checkpoint = checkpoint_to_resume(config.trainer)
     if checkpoint is not None:
         require_same_model(checkpoint, worker.model_identity)
-        load_weights(checkpoint, model=[worker.ddp])
+        with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
+            load_weights(checkpoint, model=[worker.ddp])
     console.line(f"weights: {checkpoint or 'initial'}")
     responses = respond(worker, console)
     if worker.layout.rank == 0:

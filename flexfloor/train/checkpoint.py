@@ -33,7 +33,6 @@ from flexfloor.train import checkpoint_folder, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
 from flexfloor.train.plain_data import read_plain, write_plain
 from flexfloor.train.reference import ReferenceWeights
-from flexfloor.train.transfer_time import allowed_by_size
 
 __all__ = [
     "has_reference",
@@ -51,7 +50,6 @@ _PLAIN = "plain"
 _REFERENCE = "reference"
 
 
-@allowed_by_size
 def save_checkpoint(
     folder: Path,
     step: int,
@@ -94,7 +92,6 @@ def save_checkpoint(
     return folder / f"step_{step:06d}"
 
 
-@allowed_by_size
 def load_checkpoint(
     path: Path,
     *,
@@ -128,7 +125,6 @@ def read_extra(path: Path) -> dict[str, Any]:
     return read_plain(Path(path) / _PLAIN)["extra"]
 
 
-@allowed_by_size
 def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool = False) -> None:
     """Load only the policy's weights, or the reference's, from the checkpoint at `path` of any EP size.
 
