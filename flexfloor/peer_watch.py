@@ -88,7 +88,7 @@ class PeerWatch:
     def explain(self, error: Exception) -> BaseException:
         """What to raise for `error` of this rank: itself with its place, or word of the rank that is gone."""
         self._end_for_a_hang()
-        if not is_lost_peer(str(error)):
+        if not is_lost_peer(error):
             with contextlib.suppress(RuntimeError):
                 self._store.set(_RAISED, "1")
             return error_on_this_rank(self._seat, error)
@@ -110,8 +110,10 @@ class PeerWatch:
         speaks = self._seat.rank == min((rank for rank in after if rank not in lost), default=None)
         if told or not speaks:
             return SystemExit(1)
+        if not lost:
+            return error_on_this_rank(self._seat, error)
         places = [f"{self._name(rank)}{_last_seen(after[rank])}" for rank in lost]
-        return RankError(f"{self._seat.name} lost its connection to {' and '.join(places) or 'a rank'}")
+        return RankError(f"{self._seat.name} lost its connection to {' and '.join(places)}")
 
     def _end_for_a_hang(self) -> None:
         with contextlib.suppress(RuntimeError):

@@ -48,11 +48,15 @@ class Death:
 
 def is_secondary(report: Report) -> bool:
     """Whether the rank only noticed that another one has gone."""
-    return report.failed_at_s is not None and is_lost_peer(report.message)
+    return report.failed_at_s is not None and report.error is None and _names_lost_peer(report.message)
 
 
-def is_lost_peer(message: str) -> bool:
-    """Whether `message` is how a collective says that another rank has gone."""
+def is_lost_peer(error: Exception) -> bool:
+    """Whether `error` is how a collective says that another rank has gone."""
+    return not isinstance(error, FlexFloorError) and _names_lost_peer(str(error))
+
+
+def _names_lost_peer(message: str) -> bool:
     return any(words in message.lower() for words in _LOST_PEER)
 
 

@@ -17,6 +17,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
+from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.experts import swiglu_experts
 from flexfloor.elastic.load import ExpertLoad
@@ -74,6 +75,7 @@ class FastPath:
         hidden_TH = F.embedding(context.rows.input_ids_T, model.embedding.word_embeddings.weight)
         cos, sin = (table[context.rows.position_ids_T] for table in self.rotary)
         for layer in self.layers:
+            heartbeat.beat()
             if T:
                 hidden_TH = hidden_TH + layer.attend(hidden_TH, cos, sin, context)
             hidden_TH = hidden_TH + layer.mix(hidden_TH, rows)

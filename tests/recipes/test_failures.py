@@ -77,7 +77,12 @@ def last_step(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("end", "words", "causes"),
     [
-        (signal.SIGKILL, "was killed by SIGKILL", ["out-of-memory killer", "it held"]),
+        pytest.param(
+            signal.SIGKILL,
+            "was killed by SIGKILL",
+            ["out-of-memory killer", "it held"],
+            marks=pytest.mark.slow,
+        ),
         (
             signal.SIGSTOP,
             "hangs",
@@ -128,6 +133,7 @@ def own_reward(folder: Path, name: str) -> list[str]:
     return [f"{section}.path={folder}/reward.py", f"{section}.name={name}"]
 
 
+@pytest.mark.slow
 def test_a_reward_that_holds_the_interpreter_is_found_long_before_its_own_time_out(tmp_path, capfd):
     start = time.monotonic()
     message = failed(tmp_path / "run", capfd, *own_reward(tmp_path, "backtrack"))
@@ -136,6 +142,7 @@ def test_a_reward_that_holds_the_interpreter_is_found_long_before_its_own_time_o
     assert "native code" in message and "in backtrack" in message
 
 
+@pytest.mark.slow
 def test_a_reward_that_only_hangs_ends_by_its_own_time_out(tmp_path, capfd):
     settings = [*own_reward(tmp_path, "sleep"), f"reward.timeout_seconds={HANG_SECONDS + 5}"]
     message = failed(tmp_path / "run", capfd, *settings)
