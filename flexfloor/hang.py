@@ -6,6 +6,7 @@ when all ranks wait and none gets anything done. A rank that waits while another
 Invariants:
 - Only time in which the watcher itself ran counts: a suspended job that goes on has not hung.
 - A rank that has not shown a beat yet is not judged, and nobody who may wait for it is.
+- A rank that is done gives those that are left their whole time again.
 - An allowance of one rank holds for all that wait for it. No allowance is one to be stopped by a signal.
 """
 
@@ -69,6 +70,7 @@ class HangWatch:
         self.hang_seconds = hang_seconds
         self._clocks: dict[int, _Clock] = {}
         self._looked: float | None = None
+        self._num_ranks = 0
 
     def look(self, now: float, beats: Mapping[int, Beat | None]) -> Hang | None:
         """The rank that hangs, if any does.
@@ -79,6 +81,11 @@ class HangWatch:
         """
         passed = 0.0 if self._looked is None else min(now - self._looked, _LONGEST_LOOK_SECONDS)
         self._looked = now
+        if len(beats) < self._num_ranks:
+            # What a rank that is done let the others wait for may only just have come.
+            for clock in self._clocks.values():
+                clock.still = 0.0
+        self._num_ranks = len(beats)
         shown = {rank: beat for rank, beat in beats.items() if beat is not None}
         for rank, beat in shown.items():
             if rank in self._clocks:

@@ -130,7 +130,9 @@ def allow(seconds: float) -> Iterator[None]:
 
 def now() -> Beat:
     """This rank as it is, without the signs of the publishing thread."""
-    return Beat(beats=_rank.beats, step=_rank.step, stage=_rank.stage, allowed_seconds=_rank.allowed_seconds)
+    # Read before the beats: an allowance is never seen gone without the beat that ended it.
+    allowed_seconds = _rank.allowed_seconds
+    return Beat(beats=_rank.beats, step=_rank.step, stage=_rank.stage, allowed_seconds=allowed_seconds)
 
 
 def publish_with(publish: Callable[[Beat], object], *, hides_waits: bool = False) -> None:

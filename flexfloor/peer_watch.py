@@ -61,7 +61,7 @@ class PeerWatch:
         self._watch = HangWatch(hang_seconds)
         self._keys = [f"beat/{rank}" for rank in range(seat.world_size)]
         self._next_look = 0.0
-        self._leaving = False
+        self._leaving = self._explaining = False
         self._turn = threading.Lock()
         self._ending = threading.Lock()
 
@@ -72,7 +72,7 @@ class PeerWatch:
                 if self._leaving:
                     return False
                 self._store.set(self._keys[self._seat.rank], beat.to_json())
-            if time.monotonic() >= self._next_look:
+            if time.monotonic() >= self._next_look and not self._explaining:
                 self._next_look = time.monotonic() + PERIOD_SECONDS * self._seat.world_size / _RANKS_A_PERIOD
                 self._look()
         except RuntimeError:
@@ -98,6 +98,7 @@ class PeerWatch:
         if threading.current_thread() is threading.main_thread():
             # The launcher ends the ranks that are left, and this one has something to say first.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._explaining = True  # a rank that is gone stands still, too
         time.sleep(_TELL_SECONDS)
         try:
             before = self._beats()

@@ -81,6 +81,13 @@ def test_a_rank_that_begins_to_work_after_a_long_wait_has_its_whole_time() -> No
     assert hang.rank == 1 and seconds >= LIMIT - 1
 
 
+def test_ranks_that_waited_for_one_that_is_done_have_their_whole_time_again() -> None:
+    ranks = Ranks(3)
+    assert ranks.until_a_hang("work", "wait", "wait", most=100) is None
+    seconds, hang = ranks.until_a_hang("left", "wait", "wait")
+    assert hang.kind is HangKind.APART and seconds == pytest.approx(LIMIT, abs=1.5)
+
+
 def test_an_allowance_holds_for_the_rank_and_for_those_that_wait_for_it() -> None:
     ranks = Ranks(2)
     ranks.beats[0] = dataclasses.replace(ranks.beats[0], allowed_seconds=30.0)
