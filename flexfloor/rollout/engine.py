@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch.distributed as dist
 from megatron.core.models.gpt.gpt_model import GPTModel
 
-from flexfloor import device
+from flexfloor import device, heartbeat
 from flexfloor.checks import require
 from flexfloor.elastic.exchange import RowCounts, exchange_integers
 from flexfloor.elastic.load import ExpertLoad
@@ -115,6 +115,7 @@ class RolloutEngine:
         while (rows := self._agree(batch, len(finished), on_pass)) is not None:
             logits = path.logits(batch.context, rows)
             passes += 1
+            heartbeat.beat()
             for response in batch.advance(logits):
                 finished.append(response)
                 busy_seconds = time.perf_counter() - start
