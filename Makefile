@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MCORE_NEXT := $(VENV)/mcore-next
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-mcore-next bench-rollout test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-mcore-next bench-rollout bench-admission test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -50,6 +50,9 @@ test-gpu: setup ## tests that need a CUDA device; fails where there is none
 
 bench-rollout: setup ## decode speed over Hugging Face generate, same weights
 	$(BIN)/python tools/bench_rollout.py
+
+bench-admission: setup ## skewed lengths in a tight KV budget: admission by prediction over by reservation
+	$(BIN)/python tools/bench_admission.py
 
 docs: setup ## regenerate docs/patches.md
 	$(BIN)/python tools/make_patch_docs.py

@@ -16,7 +16,7 @@ from flexfloor.config.launch import LaunchConfig
 from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
-from flexfloor.rollout.budget import slots_for_budget
+from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 
@@ -97,8 +97,8 @@ def _kv_budget(config: Config) -> None:
         f"{longest * per_token} or more, for one sequence of data.max_prompt_length + "
         f"data.max_response_length = {longest} tokens of {per_token} bytes"
     )
-    slots = slots_for_budget(kv_budget_bytes=budget, tokens_per_slot=longest, bytes_per_token=per_token)
-    require(slots >= 1, "rollout.kv_budget_bytes", budget, allowed)
+    fitting = tokens_in_budget(kv_budget_bytes=budget, bytes_per_token=per_token)
+    require(fitting >= longest, "rollout.kv_budget_bytes", budget, allowed)
 
 
 def _prompts(config: Config) -> None:

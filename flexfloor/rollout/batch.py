@@ -1,11 +1,12 @@
-"""The live sequences of one rank from pass to pass: admitting, sampling, finishing.
+"""The live sequences of one rank from pass to pass: admitting, sampling, yielding, finishing.
 
-A pass has a row for each live sequence and the prompts that join. Responses to one prompt share its
-prefill: those that join together, and those that join while a sibling's copy of it is live.
+A pass has a row for each sequence that decodes, and all tokens of those that join. Responses to one prompt
+share its prefill: those that join together, and those that join while a sibling's copy of it is live. A
+sequence that yielded joins with its prompt and its tokens so far, which are computed again, and goes on.
 
 Invariants:
-- `live[i]` is the sequence in slot i of the cache.
 - After a pass every live sequence has one sampled token that the cache does not hold yet.
+- A sequence that yields keeps its tokens, their log-probabilities and what is left of its allowed length.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from flexfloor.rollout.arrange import share_prompts, take_places
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.context import PassRows, RolloutContext
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.kv_cache import KVCache
-from flexfloor.rollout.live import LiveSequence, PromptQueue
+from flexfloor.rollout.live import LiveSequence, WaitingQueue
 from flexfloor.rollout.sampling import sample
 from flexfloor.rollout.types import Request, Response
+from flexfloor.schedule.admission import Admission
 
 
 class LiveBatch:
@@ -31,95 +34,84 @@ class LiveBatch:
         self,
         requests: Sequence[Request],
         cache: KVCache,
+        admission: Admission,
         *,
         seed: int | str,
         sampling: SamplingConfig,
         ending: Ending,
     ):
-        self.queue = PromptQueue(requests)
-        self.cache, self.seed, self.sampling, self.ending = cache, seed, sampling, ending
+        self.queue = WaitingQueue(LiveSequence.of(request, seed) for request in requests)
+        self.cache, self.admission, self.sampling, self.ending = cache, admission, sampling, ending
         self.context = RolloutContext(cache)
         self.live: list[LiveSequence] = []
-        self.prefilled_tokens = 0
-        self.peak_kv_bytes = 0
-        self._joining: dict[str, list[Request]] = {}
+        """In the order of the requests."""
+        self.prefilled_tokens = self.preemptions = self.recomputed_tokens = self.peak_kv_bytes = 0
+        self._with_rows: list[LiveSequence] = []
+        self._copying: list[tuple[LiveSequence, LiveSequence]] = []
         self._prompt_logits: dict[str, Tensor] = {}
 
     def admit(self) -> int:
-        """Take waiting requests into free slots, set the coming pass's rows and return their number."""
-        self._joining = {}
-        for request in self.queue.take(self.cache.num_free):
-            self._joining.setdefault(request.uid, []).append(request)
-        prompts = [
-            siblings[0].prompt_ids for uid, siblings in self._joining.items() if not self._is_live(uid)
-        ]
-        rows = PassRows(
-            decode_ids=[sequence.token_ids[-1] for sequence in self.live], prompts=prompts, cache=self.cache
-        )
-        self.prefilled_tokens += sum(rows.prompt_lengths)
-        self.context.begin(rows)
-        return len(rows)
+        """Let sequences yield or join, set the coming pass's rows and return their number."""
+        plan = self.admission.plan(self.live, self.queue)
+        self._yield(self.live[plan.num_kept :])
+        decoding, joining = self.live[: plan.num_kept], self.queue.take(plan.num_joining)
+        self.live = decoding + joining
+        prefilling, self._copying = share_prompts(decoding, joining)
+        copies = [sequence for sequence, _ in self._copying]
+        decoding, prefilling = take_places(self.cache, decoding, prefilling, copies)
+        self.peak_kv_bytes = max(self.peak_kv_bytes, self.cache.held_bytes())
+        for sequence in prefilling:
+            if sequence.token_ids:
+                self.recomputed_tokens += sequence.length
+            else:
+                self.prefilled_tokens += sequence.length
+        self._with_rows = decoding + prefilling
+        self.context.begin(PassRows(decoding=decoding, joining=prefilling, device=self.cache.device))
+        return len(self.context.rows)
 
     def advance(self, logits: Tensor) -> list[Response]:
-        """Give every sequence of the pass its next token.
+        """Give every live sequence its next token.
 
         Args:
             logits: [wanted, V] of the pass's `last_rows`.
 
         Returns: the responses that ended.
         """
-        self.context.end()
-        logits = self._join_admitted(logits)
+        for row, sequence in enumerate(self._with_rows):
+            if not sequence.token_ids:
+                self._prompt_logits[sequence.uid] = logits[row].clone()
+        for sequence, holder in self._copying:
+            assert sequence.place and holder.place, (sequence, holder)
+            self.cache.copy_prefix(holder.place, sequence.place, sequence.num_prompt_tokens)
+        copies = [sequence for sequence, _ in self._copying]
+        shared = [self._prompt_logits[sequence.uid][None] for sequence in copies]
+        self._prompt_logits = {
+            uid: row for uid, row in self._prompt_logits.items() if self.queue.new_sibling_waits(uid)
+        }
         if self.live:
-            self._sample(logits)
-        self.peak_kv_bytes = max(self.peak_kv_bytes, self.cache.live_bytes())
+            self._sample([*self._with_rows, *copies], torch.cat([logits, *shared]))
         return self._finish()
 
-    def _is_live(self, uid: str) -> bool:
-        return any(sequence.request.uid == uid for sequence in self.live)
+    def _yield(self, sequences: Sequence[LiveSequence]) -> None:
+        for sequence in sequences:
+            sequence.place = None
+        self.queue.put_back(sequences)
+        self.preemptions += len(sequences)
 
-    def _join_admitted(self, logits: Tensor) -> Tensor:
-        """Make joining requests live; logits [live, V] of all live sequences, in slot order."""
-        num_decoding = len(self.live)
-        late = {uid: siblings for uid, siblings in self._joining.items() if self._is_live(uid)}
-        new = {uid: siblings for uid, siblings in self._joining.items() if uid not in late}
-        for row, (uid, siblings) in enumerate(new.items(), num_decoding):
-            self._prompt_logits[uid] = logits[row]
-            self._place(siblings[0])
-        picked = [logits]
-        for uid, siblings in [(uid, s[1:]) for uid, s in new.items()] + list(late.items()):
-            self._copy(uid, siblings)
-            picked.append(self._prompt_logits[uid].expand(len(siblings), -1))
-        self._prompt_logits = {u: row for u, row in self._prompt_logits.items() if self.queue.waits_for(u)}
-        return torch.cat(picked)
-
-    def _place(self, request: Request) -> None:
-        self.live.append(LiveSequence.of(request, self.seed))
-
-    def _copy(self, uid: str, siblings: list[Request]) -> None:
-        if not siblings:
-            return
-        holder = next(slot for slot, sequence in enumerate(self.live) if sequence.request.uid == uid)
-        slots = self.cache.join(len(siblings))
-        self.cache.copy_prefix(holder, slots, len(siblings[0].prompt_ids))
-        for request in siblings:
-            self._place(request)
-
-    def _sample(self, logits: Tensor) -> None:
-        keys = torch.tensor([sequence.key for sequence in self.live], device=logits.device)
-        positions = torch.tensor([len(sequence.token_ids) for sequence in self.live], device=logits.device)
+    def _sample(self, sequences: Sequence[LiveSequence], logits: Tensor) -> None:
+        keys = torch.tensor([sequence.key for sequence in sequences], device=logits.device)
+        positions = torch.tensor([sequence.num_tokens for sequence in sequences], device=logits.device)
         token_ids, logprobs = sample(logits, keys, positions, self.sampling)
-        for sequence, token_id, logprob in zip(self.live, token_ids.tolist(), logprobs.tolist(), strict=True):
+        for sequence, token_id, logprob in zip(sequences, token_ids.tolist(), logprobs.tolist(), strict=True):
             sequence.append(token_id, logprob)
 
     def _finish(self) -> list[Response]:
-        ended = []
-        for slot in reversed(range(len(self.live))):
-            sequence = self.live[slot]
+        ended, going_on = [], []
+        for sequence in self.live:
             reason = self.ending.reason(sequence.request, sequence.token_ids)
             if reason:
                 ended.append(sequence.response(reason))
-                self.cache.leave(slot)
-                self.live[slot] = self.live[-1]
-                self.live.pop()
+            else:
+                going_on.append(sequence)
+        self.live = going_on
         return ended

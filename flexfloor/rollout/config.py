@@ -8,6 +8,7 @@ from typing import ClassVar
 from flexfloor.checks import require, require_choice, require_range
 
 PATHS = ("fast", "reference")
+ADMISSIONS = ("predicted", "reserve")
 
 
 @dataclass(kw_only=True)
@@ -61,9 +62,12 @@ class RolloutConfig(SamplingConfig):
     ignore_eos: bool = False
     """For benchmarks: the end-of-sequence token is sampled like any other and ends nothing."""
     kv_budget_bytes: int = 256 * 1024**2
-    """Bytes of KV cache on each rank; sequences beyond it wait in the rank's queue."""
+    """Bytes of KV cache on each rank; it must hold one sequence of the greatest length."""
     max_live_sequences: int = 64
     """Sequences that one rank generates at a time, whatever the budget would allow."""
+    admission: str = "predicted"
+    """`predicted` admits what is likely to fit, and the sequences that stand last wait and are computed
+    again when it does not; `reserve` admits what fits at its greatest length, so that nothing ever is."""
     path: str = "fast"
     """`reference` runs Megatron's own modules; `fast` computes the same from the same parameters."""
     val: ValidationSamplingConfig = field(default_factory=ValidationSamplingConfig)
@@ -76,4 +80,5 @@ class RolloutConfig(SamplingConfig):
         require(
             self.max_live_sequences >= 1, "rollout.max_live_sequences", self.max_live_sequences, "at least 1"
         )
+        require_choice("rollout.admission", self.admission, ADMISSIONS)
         require_choice("rollout.path", self.path, PATHS)

@@ -6,7 +6,7 @@ a rank without rows takes part with none, and generation ends when nobody has ro
 Invariants:
 - Tokens depend on weights, prompt, seed, uid and response index only: not on batch, order or rank.
 - A prompt is prefilled once on a rank for all of its responses that are admitted while one is live.
-- The cache never holds more sequences than the byte budget allows for at their greatest length.
+- The cache never holds more bytes than the budget, nor than all live sequences at their greatest length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flexfloor.elastic.exchange import RowCounts, exchange_integers
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.batch import LiveBatch
-from flexfloor.rollout.budget import slots_for_budget
+from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
@@ -33,8 +33,14 @@ from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.stop import StopStrings
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
+from flexfloor.schedule.admission import Admission
+from flexfloor.schedule.prediction import LengthPredictor, greatest_length, near_future
+from flexfloor.schedule.slots import Room, slot_sizes
 
 log = logging.getLogger(__name__)
+
+PREDICTORS = {"predicted": near_future, "reserve": greatest_length}
+"""By `rollout.admission`."""
 
 
 class RolloutEngine:
@@ -73,6 +79,7 @@ class RolloutEngine:
         sampling: SamplingConfig | None = None,
         on_finished: Callable[[Response], None] | None = None,
         on_pass: Callable[[PassProgress], None] | None = None,
+        predict: LengthPredictor | None = None,
     ) -> tuple[list[Response], RolloutStats]:
         """Generate this rank's `requests`; every rank of the group must call, also with none.
 
@@ -82,6 +89,7 @@ class RolloutEngine:
             sampling: instead of the rollout's own temperature, top-p and top-k.
             on_finished: called with each response as soon as it ends.
             on_pass: called after each pass with the group's progress.
+            predict: a schedule's own, by which waiting requests are admitted.
 
         Returns: the responses in the order in which they ended, and what this rank did.
 
@@ -90,26 +98,23 @@ class RolloutEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            return self._generate(requests, seed, sampling or self.rollout, on_finished, on_pass)
+            batch = self._new_batch(requests, seed, sampling or self.rollout, predict)
+            return self._generate(batch, on_finished, on_pass)
         finally:
             self.model.train(was_training)
 
     def _generate(
         self,
-        requests: Sequence[Request],
-        seed: int | str,
-        sampling: SamplingConfig,
+        batch: LiveBatch,
         on_finished: Callable[[Response], None] | None,
         on_pass: Callable[[PassProgress], None] | None,
     ) -> tuple[list[Response], RolloutStats]:
         start = time.perf_counter()
-        cache = self._new_cache(requests)
-        batch = LiveBatch(requests, cache, seed=seed, sampling=sampling, ending=self.ending)
         num_experts = self.model.config.num_moe_experts
         load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
         path: FastPath | ReferencePath = ReferencePath(self.model, load)
         if self.path_name == "fast":
-            path = FastPath(self.model, load, num_positions=cache.capacity)
+            path = FastPath(self.model, load, num_positions=batch.cache.longest)
         finished: list[Response] = []
         busy_seconds, passes = 0.0, 0
         while (rows := self._agree(batch, len(finished), on_pass)) is not None:
@@ -127,6 +132,8 @@ class RolloutEngine:
             passes=passes,
             decoded_tokens=sum(len(response.token_ids) for response in finished),
             prefilled_tokens=batch.prefilled_tokens,
+            preemptions=batch.preemptions,
+            recomputed_tokens=batch.recomputed_tokens,
             peak_kv_bytes=batch.peak_kv_bytes,
             expert_load=load.counts(),
         )
@@ -145,23 +152,28 @@ class RolloutEngine:
             return None
         return RowCounts(group=self.group, counts=counts, own=self.group.rank())
 
-    def _new_cache(self, requests: Sequence[Request]) -> KVCache:
-        config = self.model.config
-        capacity = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
+    def _new_batch(
+        self,
+        requests: Sequence[Request],
+        seed: int | str,
+        sampling: SamplingConfig,
+        predict: LengthPredictor | None,
+    ) -> LiveBatch:
+        config, rollout = self.model.config, self.rollout
+        longest = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
         shape = kv_shape(config)
         per_token = shape.bytes_per_token(config.params_dtype.itemsize)
-        budget = self.rollout.kv_budget_bytes
-        fitting = slots_for_budget(
-            kv_budget_bytes=budget, tokens_per_slot=capacity, bytes_per_token=per_token
-        )
-        allowed = f"at least {per_token * capacity} bytes, one sequence of {capacity} tokens"
-        require(fitting >= 1, "rollout.kv_budget_bytes", budget, allowed)
-        return KVCache(
-            shape=shape,
-            num_slots=max(1, min(fitting, self.rollout.max_live_sequences, len(requests))),
-            capacity=capacity,
-            dtype=config.params_dtype,
-            device=device.current_device(),
+        fitting = tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token)
+        allowed = f"at least {per_token * longest} bytes, one sequence of {longest} tokens"
+        require(fitting >= longest, "rollout.kv_budget_bytes", rollout.kv_budget_bytes, allowed)
+        room = Room(sizes=slot_sizes(longest), tokens=min(fitting, rollout.max_live_sequences * longest))
+        return LiveBatch(
+            requests,
+            KVCache(shape=shape, room=room, dtype=config.params_dtype, device=device.current_device()),
+            Admission(room, predict or PREDICTORS[rollout.admission], max_live=rollout.max_live_sequences),
+            seed=seed,
+            sampling=sampling,
+            ending=self.ending,
         )
 
 

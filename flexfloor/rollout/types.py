@@ -57,8 +57,13 @@ class RolloutStats:
     """Forward passes taken part in, with or without rows of its own."""
     decoded_tokens: int
     prefilled_tokens: int
+    """Of prompts, where no live sibling had them."""
+    preemptions: int
+    """How often a sequence yielded its cache to those before it."""
+    recomputed_tokens: int
+    """Of prompts and responses, prefilled again when a sequence that had yielded went on."""
     peak_kv_bytes: int
-    """Most KV cache that live sequences held at once."""
+    """Most KV cache that was allocated in a pass."""
     expert_load: np.ndarray
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
 

@@ -29,6 +29,8 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "perf/response_tokens": float(lengths.sum()),
         "perf/total_num_tokens": float(lengths.sum() + sum(len(each.prompt.token_ids) for each in responses)),
         "rollout/prefilled_tokens": float(sum(stats.prefilled_tokens for stats in rollout.stats)),
+        "rollout/preemptions": float(sum(stats.preemptions for stats in rollout.stats)),
+        "rollout/recomputed_tokens": float(sum(stats.recomputed_tokens for stats in rollout.stats)),
         "rollout/passes": float(max(stats.passes for stats in rollout.stats)),
         "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),
         **_expert_load(rollout),

@@ -112,14 +112,25 @@ def decode(token_ids):
     return "".join(f"{chr(97 + token // 7)}{chr(97 + token % 7)}" for token in token_ids)
 
 
-def generate(model, *, path, deal, max_live=64, sampling=None, kv_budget_bytes=2**26, forced=None, **rollout):
+def generate(
+    model,
+    *,
+    path,
+    deal,
+    max_live=64,
+    sampling=None,
+    kv_budget_bytes=2**26,
+    forced=None,
+    predict=None,
+    **rollout,
+):
     """{(uid, index): response} of all ranks, and every rank's statistics; `forced` is a forced length."""
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
     engine = RolloutEngine(model, group=parallel.groups().ep, rollout=config, eos_id=EOS, decode=decode)
     assert engine.path_name == path
     wanted = [dataclasses.replace(request, forced_length=forced) for request in requests()]
     responses, stats = engine.generate(
-        own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {}))
+        own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {})), predict=predict
     )
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (responses, stats))

@@ -9,6 +9,7 @@ from flexfloor import parallel
 from flexfloor.errors import ConfigError
 from flexfloor.launch import run_ranks
 from flexfloor.models.hugging_face import hf_config, hf_state_dict
+from flexfloor.schedule.prediction import greatest_length
 
 
 def start(fn, world_size, *args):
@@ -44,32 +45,63 @@ def test_a_rank_without_sequences_takes_part_to_the_end(path):
     assert idle.passes == busy.passes >= 20
 
 
-def loads(path, name):
-    _, stats = ranks.generate(ranks.new_model(2, "float64", name), path=path, deal="by response")
-    return stats
+def loads(path, name, budget):
+    model = ranks.new_model(2, "float64", name)
+    return ranks.generate(model, path=path, deal="by response", kv_budget_bytes=budget)[1]
 
 
+@pytest.mark.parametrize("budget", [2**26, 32_000])
 @pytest.mark.parametrize(("name", "topk"), [("mixtral", 2), ("qwen3_moe", 3), ("deepseek_v3", 4)])
-def test_every_row_chooses_its_experts_once_on_both_paths(name, topk):
-    fast, reference = (start(loads, 2, path, name)[0] for path in ("fast", "reference"))
+def test_every_row_chooses_its_experts_once_on_both_paths(name, topk, budget):
+    fast, reference = (start(loads, 2, path, name, budget)[0] for path in ("fast", "reference"))
     for ours, expected, num_responses in zip(fast, reference, (11, 10), strict=True):
         assert (ours.expert_load == expected.expert_load).all()
-        # a response's first token comes from its prompt's pass, and its last one is never fed
-        rows = ours.prefilled_tokens + ours.decoded_tokens - num_responses
+        assert (ours.preemptions > 0) == (ours.recomputed_tokens > 0) == (budget == 32_000)
+        # a token that comes from a prefill has no row of its own, and a response's last one is never fed
+        from_prefills = num_responses + ours.preemptions
+        rows = ours.prefilled_tokens + ours.recomputed_tokens + ours.decoded_tokens - from_prefills
         assert (ours.expert_load.sum(axis=1) == topk * rows).all()
 
 
-def live_under_budget(budget):
+def under_budget(budget, admission, predict):
     found, [stats] = ranks.generate(
-        ranks.new_model(1, "float32"), path="fast", deal="by prompt", kv_budget_bytes=budget
+        ranks.new_model(1, "float32"),
+        path="fast",
+        deal="by prompt",
+        kv_budget_bytes=budget,
+        admission=admission,
+        predict=predict,
     )
-    return len(found), stats.peak_kv_bytes
+    return len(found), stats
 
 
-def test_the_cache_stays_within_its_budget():
+def needs_nothing_more(uid, num_tokens, max_new_tokens):
+    return num_tokens + 1
+
+
+def test_the_cache_stays_within_its_budget_and_reserving_or_predicting_rightly_preempts_nothing():
     for budget in (12_000, 40_000):
-        count, peak = start(live_under_budget, 1, budget)[0]
-        assert count == 21 and 0 < peak <= budget
+        found = {
+            admission: start(under_budget, 1, budget, admission, None)[0]
+            for admission in ("predicted", "reserve")
+        }
+        for count, stats in found.values():
+            assert count == 21 and 0 < stats.peak_kv_bytes <= budget
+        assert found["reserve"][1].preemptions == found["reserve"][1].recomputed_tokens == 0
+        assert found["predicted"][1].preemptions > 0
+        assert found["predicted"][1].passes < found["reserve"][1].passes
+
+
+def test_a_schedules_own_prediction_decides_who_is_admitted():
+    eager, careful = (
+        start(under_budget, 1, 40_000, admission, predict)[0][1]
+        for admission, predict in (("reserve", needs_nothing_more), ("predicted", greatest_length))
+    )
+    assert eager.preemptions > 0 and careful.preemptions == 0
+
+
+def live_under_budget(budget):
+    return under_budget(budget, "predicted", None)
 
 
 def test_a_budget_too_small_for_one_sequence_is_an_error():

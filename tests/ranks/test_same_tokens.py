@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import rollout_ranks as ranks
+import torch.distributed as dist
 
 from flexfloor.launch import run_ranks
 
@@ -15,7 +16,14 @@ WAYS = [
     {"path": "fast", "deal": "by response", "max_live": 2},
     {"path": "fast", "deal": "last rank", "max_live": 5},
     {"path": "reference", "deal": "last rank", "max_live": 1},
-    {"path": "fast", "deal": "by response", "kv_budget_bytes": 45_000},
+    {"path": "fast", "deal": "by response", "kv_budget_bytes": 45_000, "admission": "reserve"},
+]
+TIGHT = 32_000
+"""Bytes for 62 cached tokens of Mixtral and 41, one greatest length, of Qwen3-MoE in float64."""
+PRESSED = [
+    {"path": "fast", "deal": "by response", "kv_budget_bytes": TIGHT},
+    {"path": "fast", "deal": "backwards", "kv_budget_bytes": TIGHT, "max_live": 3},
+    {"path": "reference", "deal": "last rank", "kv_budget_bytes": TIGHT},
 ]
 STOP = ["fe", "cac", "aab"]
 ENDINGS = [
@@ -29,16 +37,18 @@ SAMPLINGS = [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 5}, {"temperature
 
 def generate_all_ways(ep_size, dtype, name):
     model = ranks.new_model(ep_size, dtype, name)
-    ways = {str(way): ranks.generate(model, **way)[0] for way in WAYS}
+    found = {str(way): ranks.generate(model, **way) for way in WAYS + PRESSED}
+    ways = {way: responses for way, (responses, _) in found.items()}
+    preemptions = {way: sum(each.preemptions for each in stats) for way, (_, stats) in found.items()}
     samplings = {
         str(sampling): ranks.generate(model, path="fast", deal="by response", sampling=sampling)[0]
         for sampling in SAMPLINGS
     }
-    endings = {
-        str(ending): ranks.generate(model, path="fast", deal="by response", max_live=6, **ending)[0]
-        for ending in ENDINGS
-    }
-    return ways, samplings, endings
+    how = {"path": "fast", "deal": "by response", "max_live": 6}
+    if dist.get_world_size() > 1:
+        how["kv_budget_bytes"] = TIGHT
+    endings = {str(ending): ranks.generate(model, **how, **ending)[0] for ending in ENDINGS}
+    return ways, samplings, endings, preemptions
 
 
 @functools.cache
@@ -67,6 +77,14 @@ def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size,
     assert len(expected) == 21
     for way, responses in generated(world_size, ep_size, "float64", name)[0].items():
         assert tokens(responses) == expected, way
+
+
+@every_family
+@pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS)
+def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_size, ep_size, name):
+    preemptions = generated(world_size, ep_size, "float64", name)[3]
+    assert all(preemptions[str(way)] >= 2 for way in PRESSED), preemptions
+    assert not any(preemptions[str(way)] for way in WAYS)
 
 
 def test_float64_tokens_are_the_same_where_shares_of_experts_are_not_normalised():

@@ -14,6 +14,8 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 DEVICE_WORDS = ("cuda", "nccl")
 MAY_NAME_DEVICES = {"flexfloor/device.py"}
 PURE = [
+    "flexfloor.schedule.admission",
+    "flexfloor.schedule.slots",
     "flexfloor.schedule.static",
     "flexfloor.train.advantage",
     "flexfloor.train.packing",

@@ -81,6 +81,7 @@ def test_one_row_does_not_see_the_others():
         ({"top_p": 1.5}, "rollout.top_p"),
         ({"top_k": -1}, "rollout.top_k"),
         ({"kv_budget_bytes": 0}, "rollout.kv_budget_bytes"),
+        ({"admission": "hopeful"}, "rollout.admission"),
         ({"path": "quick"}, "rollout.path"),
     ],
 )
