@@ -45,6 +45,7 @@ def main(words: list[str] | None = None) -> int:
         _report(error)
         return 2 if isinstance(error, ConfigError | DataError) else 1
     except KeyboardInterrupt:
+        sys.stderr.write("flexfloor: interrupted; all ranks have ended\n")
         return 130
 
 
@@ -139,12 +140,26 @@ def _on_ranks(run: Callable[[Config], None], config: Config, *, stoppable: bool 
 
     settings: dict[str, Any] = {
         "collective_timeout_seconds": config.launch.timeout_seconds,
+        "hang_seconds": config.launch.hang_seconds,
+        "stacks_folder": Path(config.trainer.default_local_dir),
         "threads_per_rank": config.launch.threads_per_rank,
     }
-    if launch.under_torchrun():
-        launch.run_this_rank(run, config, **settings)
-    else:
-        launch.run_ranks(run, config.launch.nproc, config, **settings, stoppable=stoppable)
+    try:
+        if launch.under_torchrun():
+            launch.run_this_rank(run, config, **settings)
+        else:
+            launch.run_ranks(run, config.launch.nproc, config, **settings, stoppable=stoppable)
+    except RankError as error:
+        raise _with_advice(error, config) from error.__cause__
+
+
+def _with_advice(error: RankError, config: Config) -> RankError:
+    """`error` as it is, or with what to lower when the kernel may have killed the rank for its memory."""
+    if error.was_killed:
+        from flexfloor.stages.memory import advice
+
+        error.args = (f"{error}\nif memory was short: {advice(error.stage, config)}",)
+    return error
 
 
 def _report(error: FlexFloorError) -> None:
@@ -152,8 +167,10 @@ def _report(error: FlexFloorError) -> None:
         lines = error.rank_traceback.splitlines()
         sys.stderr.writelines(f"{line}\n" for line in lines[-_MAX_TRACEBACK_LINES:])
     rank, message = os.environ.get("RANK", "0"), str(error)
-    if rank != "0":
+    if rank != "0" and not isinstance(error, RankError):
         message = f"rank {rank}: " + message.partition("\n")[0]
+    elif error.place:
+        message += f"\n(on {error.place})"
     sys.stderr.write(f"flexfloor: {message}\n")
 
 

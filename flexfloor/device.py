@@ -7,6 +7,7 @@ names a device or a backend.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 
@@ -45,6 +46,16 @@ def free_memory_bytes() -> int:
     if is_cpu_host():
         return psutil.virtual_memory().available
     return min(torch.cuda.mem_get_info(index)[0] for index in range(num_accelerators()))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that the memory of the host or of the device ran out."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
 
 
 def claim_device(local_rank: int) -> torch.device:

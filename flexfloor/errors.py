@@ -8,6 +8,9 @@ on one screen without a traceback. Broken invariants are `assert`s instead.
 class FlexFloorError(Exception):
     """Base of all errors that a user can mend."""
 
+    place: str = ""
+    """Rank, step and stage in which it was raised, where a rank has raised it."""
+
 
 class ConfigError(FlexFloorError, ValueError):
     """A setting is unknown, of the wrong kind, out of range, or does not fit another one."""
@@ -25,8 +28,16 @@ class CheckpointError(FlexFloorError):
     """A checkpoint cannot be written, or what is there cannot be read."""
 
 
+class OutOfMemoryError(FlexFloorError):
+    """A rank got no more memory; the message says what to lower."""
+
+
 class RankError(FlexFloorError):
     """A rank failed, hung or was killed; the message names rank, stage and step."""
 
     rank_traceback: str = ""
     """Where the rank failed, or where it stood when its time was up."""
+    stage: str = ""
+    """Stage in which the rank was, where it died."""
+    was_killed: bool = False
+    """Whether SIGKILL ended the rank, as the kernel does when memory is short."""

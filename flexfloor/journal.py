@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from flexfloor import device
+from flexfloor import device, heartbeat
 from flexfloor.config import Config
 from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
@@ -30,6 +30,7 @@ from flexfloor.ledger.trace import write_trace
 from flexfloor.ledger.types import StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.rollout.types import PassProgress, RolloutStats
+from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.progress import rollout_progress
 from flexfloor.track import names
 from flexfloor.track.console import make_console
@@ -51,6 +52,7 @@ class Journal:
         """
         trainer = config.trainer
         self.folder = Path(trainer.default_local_dir)
+        self.config = config
         self.num_steps = trainer.total_training_steps
         self.layout = layout
         self.console = make_console(layout.rank, enabled="console" in trainer.logger)
@@ -58,45 +60,44 @@ class Journal:
         self._tracker: Tracker | None = None
         if layout.rank == 0:
             self._ledger = LedgerFile(self.folder / "ledger.jsonl", first_step)
-            self._tracker = Tracker(
-                loggers=trainer.logger,
-                project=trainer.project_name,
-                experiment=trainer.experiment_name,
-                folder=self.folder,
-                config=dataclasses.asdict(config),
-                run_id=run_id,
-                first_step=first_step,
-            )
+            with self._logging():
+                self._tracker = Tracker(
+                    loggers=trainer.logger,
+                    project=trainer.project_name,
+                    experiment=trainer.experiment_name,
+                    folder=self.folder,
+                    config=dataclasses.asdict(config),
+                    run_id=run_id,
+                    first_step=first_step,
+                )
         self.run_id = _from_rank_0(self._tracker.run_id if self._tracker else None)
 
     @contextmanager
     def step(self, step: int) -> Iterator[dict[str, float]]:
         """Account for one step: yields the metrics to fill, and writes them when the block ends."""
+        heartbeat.enter_step(step)
         dist.barrier()
         self.books.open_step(step)
         metrics: dict[str, float] = {}
         try:
             yield metrics
-        except Exception as error:
-            error.add_note(f"in step {step}")
+        except Exception:
             if self._tracker:
-                self._tracker.finish(exit_code=1)
+                with heartbeat.allow(self.config.launch.timeout_seconds):
+                    self._tracker.finish(exit_code=1)
             raise
         told: list = [None] * self.layout.world_size
         dist.all_gather_object(told, (self.books.close_step(), device.peak_memory_bytes()))
         if self._tracker:
             peak_bytes = sum(peak for _, peak in told)
-            self._write(self._tracker, step, [record for record, _ in told], peak_bytes, metrics)
+            with self._logging():
+                self._write(self._tracker, step, [record for record, _ in told], peak_bytes, metrics)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Account for a stage of the step; an error in it says so."""
-        with self.books.stage(name):
-            try:
-                yield
-            except Exception as error:
-                error.add_note(f"in stage {name}")
-                raise
+        """Account for a stage of the step; a failure in it names it, and what to lower if memory ran out."""
+        with heartbeat.stage(name), self.books.stage(name), explaining_shortage(name, self.config):
+            yield
 
     def mark_idle(self, stats: RolloutStats) -> None:
         """This rank has generated; its own responses were finished after `stats.busy_seconds` already."""
@@ -125,9 +126,10 @@ class Journal:
             length_p50=series(metrics, names.LENGTH_P50),
             length_p90=series(metrics, names.LENGTH_P90),
         )
-        picture = draw_timeline(steps, self.folder / "timeline.png", curves=curves)
-        self._tracker.log_image("timeline", picture, step)
-        write_trace(steps, self.folder / "trace.json", self.run_id)
+        with self._logging():
+            picture = draw_timeline(steps, self.folder / "timeline.png", curves=curves)
+            self._tracker.log_image("timeline", picture, step)
+            write_trace(steps, self.folder / "trace.json", self.run_id)
 
     def finish(self) -> None:
         """Show the closing table and close the logs."""
@@ -135,7 +137,14 @@ class Journal:
             self.console.summary(summarize(self._tracker.history()))
             self.console.line(f"metrics, picture and trace: {self.folder}")
             self._ledger.close()
-            self._tracker.finish()
+            with self._logging():
+                self._tracker.finish()
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
+        """W&B may wait for its server, and only rank 0 logs."""
+        with heartbeat.stage("logging"), heartbeat.allow(self.config.launch.timeout_seconds):
+            yield
 
     def _write(
         self,

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -55,6 +56,7 @@ def initialize(
         expert_tensor_parallel_size=1,
         distributed_timeout_minutes=timeout_seconds / 60,
     )
+    _set_timeouts(timedelta(seconds=timeout_seconds))
     model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
     edp_rank = parallel_state.get_expert_data_parallel_rank()
     return Layout(
@@ -66,6 +68,14 @@ def initialize(
         edp_rank=edp_rank,
         ep_index=edp_rank,
     )
+
+
+def _set_timeouts(timeout: timedelta) -> None:
+    """Give the run's time-out to the one group that upstream makes without any, of experts over gloo."""
+    c10d = dist.distributed_c10d
+    for group in c10d._world.pg_map:
+        if dist.get_rank() in dist.get_process_group_ranks(group):
+            c10d._set_pg_timeout(timeout, group)
 
 
 def check_sizes(*, world_size: int, ep_size: int, tp_size: int = 1, pp_size: int = 1) -> None:

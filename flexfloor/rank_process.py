@@ -5,6 +5,7 @@ Invariants:
 - After its report a rank waits for the parent before it leaves the process group, so that no peer sees a
   connection close under a collective.
 - A rank whose parent is gone ends itself and the processes that it started.
+- From its first moment on a rank shows its beat.
 """
 
 from __future__ import annotations
@@ -22,18 +23,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from flexfloor import device
+from flexfloor import device, heartbeat
+from flexfloor.beat_file import BeatFile
 from flexfloor.errors import FlexFloorError
+from flexfloor.orphans import RUN_MARK, end_marked
+from flexfloor.stacks import SHOW_STACK, stack_file
 from flexfloor.stop import STOP_FILE
-
-SHOW_STACK = signal.SIGUSR1
-"""The signal on which a rank writes where its threads stand to `stack_file`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,10 @@ class Report:
     """On the host's monotonic clock; None when the work succeeded."""
     message: str = ""
     rank_traceback: str = ""
+    place: str = ""
+    """Step and stage of the failure, in words."""
     error: FlexFloorError | None = None
     """The exception itself where a user can mend it."""
-
-
-def stack_file(folder: str, rank: int) -> Path:
-    """Where `rank` writes its threads' stacks on `SHOW_STACK`."""
-    return Path(folder) / f"rank_{rank}.stack"
 
 
 def take_seat(seat: Seat) -> Callable[[], None]:
@@ -94,7 +91,8 @@ def rank_main(seat: Seat, work: bytes, pipe: Connection, environ: dict[str, str]
     _settle(seat, environ, folder)
     leave: Callable[[], None] | None = None
     try:
-        leave = take_seat(seat)
+        with heartbeat.stage("start-up"), heartbeat.allow(seat.collective_timeout_seconds):
+            leave = take_seat(seat)
         fn, args = pickle.loads(work)
         pipe.send(Report(value=fn(*args)))
     except BaseException as error:  # noqa: BLE001  the parent raises it again, whatever it is
@@ -118,6 +116,7 @@ def _settle(seat: Seat, environ: dict[str, str], folder: str) -> None:
     if "lo" in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     faulthandler.register(SHOW_STACK, stack_file(folder, seat.rank).open("w"), all_threads=True)
+    heartbeat.publish_with(BeatFile(folder, seat.rank).write, hides_waits=not device.is_cpu_host())
     threading.Thread(target=_follow_parent, name="follow-parent", daemon=True).start()
 
 
@@ -125,6 +124,7 @@ def _follow_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "a rank is started by a parent"
     parent.join()
+    end_marked(os.environ[RUN_MARK])
     os.killpg(0, signal.SIGKILL)
 
 
@@ -134,6 +134,7 @@ def _failure(error: BaseException) -> Report:
         failed_at_s=time.monotonic(),
         message="\n".join([f"{type(error).__name__}: {error}", *notes]),
         rank_traceback="".join(traceback.format_exception(error)),
+        place=heartbeat.now().place,
         error=_if_picklable(error) if isinstance(error, FlexFloorError) else None,
     )
 

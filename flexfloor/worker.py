@@ -12,7 +12,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
 
-from flexfloor import parallel
+from flexfloor import heartbeat, parallel
 from flexfloor.config import Config
 from flexfloor.data.prompts import load_prompts
 from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
@@ -25,6 +25,7 @@ from flexfloor.parallel import Layout
 from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
+from flexfloor.stages.memory import explaining_shortage
 from flexfloor.train.optimizer import build_ddp
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class Worker:
 
 def set_up(config: Config) -> Worker:
     """Build this rank's part of the run; all ranks call it."""
+    with heartbeat.stage("set-up"), explaining_shortage("set-up", config):
+        return _set_up(config)
+
+
+def _set_up(config: Config) -> Worker:
     layout = parallel.initialize(
         ep_size=config.parallel.ep,
         tp_size=config.parallel.tp,
@@ -63,16 +69,19 @@ def set_up(config: Config) -> Worker:
         timeout_seconds=config.launch.timeout_seconds,
     )
     groups = parallel.groups()
-    tokenizer = load_tokenizer(config.tokenizer.path)
-    prompts = {split: load_prompts(config.data, tokenizer, split) for split in ("train", "val")}
+    # How long data and weights take depends on how much there is.
+    with heartbeat.allow(config.launch.timeout_seconds):
+        tokenizer = load_tokenizer(config.tokenizer.path)
+        prompts = {split: load_prompts(config.data, tokenizer, split) for split in ("train", "val")}
     _require_same_prompts(prompts)
-    model = build_model(
-        config.model,
-        vocab_size=len(tokenizer),
-        max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
-        groups=groups,
-        seed=config.trainer.seed,
-    )
+    with heartbeat.allow(config.launch.timeout_seconds):
+        model = build_model(
+            config.model,
+            vocab_size=len(tokenizer),
+            max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
+            groups=groups,
+            seed=config.trainer.seed,
+        )
     return Worker(
         config=config,
         layout=layout,

@@ -40,7 +40,7 @@ def _write_in_threads(
 
     with ThreadPoolExecutor(len(write_buckets)) as pool:
         list(pool.map(write, range(len(write_buckets))))
-    by_bucket = dict(results.get() for _ in write_buckets)
+    by_bucket = dict(results.get_nowait() for _ in write_buckets)
     failures = [result for result in by_bucket.values() if isinstance(result, Exception)]
     global_results_queue.put(failures[0] if failures else by_bucket)
 

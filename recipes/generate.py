@@ -9,13 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from flexfloor import heartbeat
 from flexfloor.config import Config
 from flexfloor.data.responses import write_responses
+from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.progress import rollout_progress
 from flexfloor.stages.resume import checkpoint_to_resume, require_same_model
 from flexfloor.stages.rollout import ScoredResponse, roll_out
 from flexfloor.track.console import make_console
 from flexfloor.train.checkpoint import load_weights
+from flexfloor.train.transfer_time import transfer_seconds
 from flexfloor.worker import Worker, set_up
 
 
@@ -26,7 +29,8 @@ def generate(config: Config) -> None:
     checkpoint = checkpoint_to_resume(config.trainer)
     if checkpoint is not None:
         require_same_model(checkpoint, worker.model_identity)
-        load_weights(checkpoint, model=[worker.ddp])
+        with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
+            load_weights(checkpoint, model=[worker.ddp])
     console.line(f"weights: {checkpoint or 'initial'}")
     responses = respond(worker, console)
     if worker.layout.rank == 0:
@@ -41,7 +45,11 @@ def respond(worker: Worker, console) -> list[ScoredResponse]:
     config = worker.config
     prompts = worker.prompts[config.generate.split][: config.generate.max_prompts]
     sampling = config.rollout if config.generate.split == "train" else config.rollout.val
-    with rollout_progress(console, worker.layout, "rollout", len(prompts) * sampling.n) as on_pass:
+    with (
+        heartbeat.stage("rollout"),
+        explaining_shortage("rollout", config),
+        rollout_progress(console, worker.layout, "rollout", len(prompts) * sampling.n) as on_pass,
+    ):
         return roll_out(
             worker,
             prompts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flexfloor import heartbeat
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
@@ -21,6 +22,7 @@ from flexfloor.stop import StopRequest
 from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.step import TrainStep
+from flexfloor.train.transfer_time import transfer_seconds
 from flexfloor.worker import Worker
 
 
@@ -52,10 +54,11 @@ def open_run(worker: Worker, stop: StopRequest) -> Run:
     if checkpoint is not None:
         require_same_model(checkpoint, worker.model_identity)
         train_step = build_train_step(worker)
-        extra = load_checkpoint(
-            checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
-        )
-        reference = keep_reference(worker, checkpoint)
+        with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
+            extra = load_checkpoint(
+                checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
+            )
+            reference = keep_reference(worker, checkpoint)
         sampler.load_state_dict(extra["sampler"])
         first_step = extra["step"] + 1
         set_aside_from(config.trainer, first_step)
@@ -93,7 +96,7 @@ def open_run(worker: Worker, stop: StopRequest) -> Run:
 
 def save(run: Run, step: int) -> None:
     """Write a checkpoint of the state after `step`."""
-    with run.journal.stage("checkpoint"):
+    with run.journal.stage("checkpoint"), heartbeat.allow(transfer_seconds(run.worker.ddp)):
         save_checkpoint(
             checkpoints_folder(run.worker.config.trainer),
             step,

@@ -15,12 +15,16 @@ class LaunchConfig:
     """ranks to start; not looked at under torchrun"""
     timeout_seconds: float = 600.0
     """longest that a rank waits for the others in a collective before the run ends with an error"""
+    hang_seconds: float = 45.0
+    """longest that a rank may get nothing done before the run ends and says where it hangs; 0 = for ever.
+    Setting up, checkpoints and logging have more, a reward has `reward.timeout_seconds`"""
     threads_per_rank: int | None = None
     """CPU threads of each rank; null = the ranks of a machine share its cores evenly"""
 
     def __post_init__(self) -> None:
         require_range("launch.nproc", self.nproc, 1)
         require_range("launch.timeout_seconds", self.timeout_seconds, above=0)
+        require_range("launch.hang_seconds", self.hang_seconds, 0)
         if self.threads_per_rank is not None:
             require_range("launch.threads_per_rank", self.threads_per_rank, 1)
 

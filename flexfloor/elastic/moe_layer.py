@@ -15,6 +15,7 @@ from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 
+from flexfloor import heartbeat
 from flexfloor.elastic.load import ExpertLoad
 
 
@@ -37,12 +38,23 @@ class ElasticMoELayer(MoELayer):
         assert pg_collection is None or pg_collection is groups, "the layer and its spec name other groups"
         super().__init__(config, submodules, pg_collection=groups, **kwargs)
 
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Megatron's own, with a beat on the way forward and one on the way back: a pass may be long."""
+        heartbeat.beat()
+        if hidden_states.requires_grad:
+            hidden_states.register_hook(_beat_on_the_way_back)
+        return super().forward(hidden_states, *args, **kwargs)
+
     def expert_weights(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Global expert number to (gate-and-up [2F, H], down [H, F]) for the experts held here."""
         return {
             expert: (mlp.linear_fc1.weight, mlp.linear_fc2.weight)
             for expert, mlp in zip(self.local_expert_indices, self.experts.local_experts, strict=True)
         }
+
+
+def _beat_on_the_way_back(_: Tensor) -> None:
+    heartbeat.beat()
 
 
 def moe_layers(model: nn.Module) -> list[ElasticMoELayer]:

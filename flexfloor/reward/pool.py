@@ -10,13 +10,21 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import threading
 from dataclasses import dataclass
 
+from flexfloor import heartbeat
 from flexfloor.data.types import Prompt
 from flexfloor.errors import RewardError
 from flexfloor.reward.types import RewardResult, Scorer, as_result
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 30.0
+"""Wait for a result after which a warning names what is waited for."""
 
 Key = tuple[str, int]
 """(uid, response index)"""
@@ -89,11 +97,10 @@ class RewardPool:
             RewardError: the scorer raised or returned no finite number, with its exception chained;
                 or no result came within the time-out.
         """
-        while self._waiting:
-            try:
-                self._settle(*self._outcomes.get(timeout=self._timeout_seconds))
-            except queue.Empty:
-                raise self._hung() from None
+        with heartbeat.allow(self._timeout_seconds):
+            while self._waiting:
+                self._settle(*self._next_outcome())
+                heartbeat.beat()
         if self._failures:
             job, error = min(self._failures.values(), key=lambda failure: failure[0].key)
             raise RewardError(f"reward of {job}: {type(error).__name__}: {error}") from error
@@ -115,9 +122,19 @@ class RewardPool:
         except Exception as error:  # noqa: BLE001 (a user's function may raise anything; collect raises it)
             return error
 
+    def _next_outcome(self) -> tuple[_Job, RewardResult | Exception]:
+        patience = min(_PATIENCE_SECONDS, self._timeout_seconds)
+        with contextlib.suppress(queue.Empty):
+            return self._outcomes.get(timeout=patience)
+        if patience < self._timeout_seconds:
+            logger.warning("%s", self._late(patience))
+            with contextlib.suppress(queue.Empty):
+                return self._outcomes.get(timeout=self._timeout_seconds - patience)
+        raise RewardError(self._late(self._timeout_seconds))
+
     def _drain(self) -> None:
         while not self._outcomes.empty():
-            self._settle(*self._outcomes.get())
+            self._settle(*self._outcomes.get_nowait())
 
     def _settle(self, job: _Job, outcome: RewardResult | Exception) -> None:
         del self._waiting[job.key]
@@ -126,9 +143,9 @@ class RewardPool:
         else:
             self._failures[job.key] = (job, outcome)
 
-    def _hung(self) -> RewardError:
+    def _late(self, seconds: float) -> str:
         job = next(iter(self._waiting.values()))
-        return RewardError(
-            f"reward of {job}: no result within {self._timeout_seconds:g} seconds "
-            f"(reward.timeout_seconds), {len(self._waiting)} responses wait"
+        return (
+            f"reward of {job}: no result within {seconds:g} seconds "
+            f"(reward.timeout_seconds = {self._timeout_seconds:g}), {len(self._waiting)} responses wait"
         )

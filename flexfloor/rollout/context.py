@@ -9,7 +9,7 @@ Shapes: T rows of the pass, of which the first B decode; N query heads, G key/va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -106,13 +106,13 @@ class RolloutContext(BaseInferenceContext):
         self._decoding: list[_Decoding] = []
         first = 0
         for size, found in groupby(rows.decoding, key=_size_index):
-            slots = [sequence.place.slot for sequence in found if sequence.place]
-            part = slice(first, first + len(slots))
-            self._stored.append(self._store_at(size, part, slots))
-            self._decoding.append(self._decode_in(size, part))
+            sequences = list(found)
+            part = slice(first, first + len(sequences))
+            self._stored.append(self._store_at(size, part, _slots(sequences)))
+            self._decoding.append(self._decode_in(size, part, max(each.length for each in sequences)))
             first = part.stop
         for size, found in groupby(rows.joining, key=_size_index):
-            slots = [each.place.slot for each in found if each.place for _ in range(each.length)]
+            slots = _slots(each for each in found for _ in range(each.length))
             part = slice(first, first + len(slots))
             self._stored.append(self._store_at(size, part, slots))
             first = part.stop
@@ -122,10 +122,9 @@ class RolloutContext(BaseInferenceContext):
         places = self.cache.places(size, slots_T, self.rows.position_ids_T[part])
         return _Stored(size=size, rows=part, places=places)
 
-    def _decode_in(self, size: int, part: slice) -> _Decoding:
+    def _decode_in(self, size: int, part: slice, num_positions: int) -> _Decoding:
         positions_B = self.rows.position_ids_T[part]
-        seen = torch.arange(int(positions_B.max()) + 1, device=self.rows.device)
-        hidden_BC = seen[None] > positions_B[:, None]
+        hidden_BC = torch.arange(num_positions, device=self.rows.device)[None] > positions_B[:, None]
         bias_BC = torch.zeros(hidden_BC.shape, dtype=self.cache.dtype, device=self.rows.device)
         return _Decoding(size=size, rows=part, bias_BC=bias_BC.masked_fill_(hidden_BC, float("-inf")))
 
@@ -172,6 +171,10 @@ class RolloutContext(BaseInferenceContext):
 def _size_index(sequence: LiveSequence) -> int:
     assert sequence.place is not None, sequence
     return sequence.place.size_index
+
+
+def _slots(sequences: Iterable[LiveSequence]) -> list[int]:
+    return [sequence.place.slot for sequence in sequences if sequence.place]
 
 
 def attend_heads(query_BND: Tensor, key_BGCD: Tensor, value_BGCD: Tensor, bias_BC: Tensor) -> Tensor:

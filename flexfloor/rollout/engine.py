@@ -115,31 +115,29 @@ class RolloutEngine:
         """
         was_training = self.model.training
         self.model.eval()
-        longest, most = self._longest_and_most(requests)
-        batch = self._new_batch(requests, longest, seed, sampling or self.rollout, predict)
-        load = ExpertLoad(
-            len(moe_layers(self.model)), self.model.config.num_moe_experts, device.current_device()
-        )
-        active = ActiveGroup(
-            self.model,
-            self.ladder,
-            self.elastic,
-            sequences_per_rank=max(1, min(most, self.rollout.max_live_sequences)),
-        )
-        generation = Generation(
-            self._new_path(load, longest),
-            batch,
-            active,
-            load,
-            on_finished=on_finished,
-            on_pass=on_pass,
-            on_shrink=on_shrink,
-        )
         try:
-            return generation.run()
+            generation = self._new_generation(requests, seed, sampling or self.rollout, predict)
+            return generation.run(on_finished=on_finished, on_pass=on_pass, on_shrink=on_shrink)
         finally:
-            active.close()
             self.model.train(was_training)
+
+    def _new_generation(
+        self,
+        requests: Sequence[Request],
+        seed: int | str,
+        sampling: SamplingConfig,
+        predict: LengthPredictor | None,
+    ) -> Generation:
+        longest, most = self._longest_and_most(requests)
+        num_experts = self.model.config.num_moe_experts
+        load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
+        path: FastPath | ReferencePath = ReferencePath(self.model, load)
+        if self.path_name == "fast":
+            path = FastPath(self.model, load, num_positions=longest)
+        batch = self._new_batch(requests, longest, seed, sampling, predict)
+        most = max(1, min(most, self.rollout.max_live_sequences))
+        active = ActiveGroup(self.model, self.ladder, self.elastic, sequences_per_rank=most)
+        return Generation(path, batch, active, load)
 
     def _longest_and_most(self, requests: Sequence[Request]) -> tuple[int, int]:
         """(tokens of the longest sequence, most requests of a rank) in the expert group."""
@@ -170,11 +168,6 @@ class RolloutEngine:
             sampling=sampling,
             ending=self.ending,
         )
-
-    def _new_path(self, load: ExpertLoad, longest: int) -> FastPath | ReferencePath:
-        if self.path_name == "fast":
-            return FastPath(self.model, load, num_positions=longest)
-        return ReferencePath(self.model, load)
 
 
 def _ending(rollout: RolloutConfig, eos_id: int, decode: Callable[[Sequence[int]], str] | None) -> Ending:

@@ -20,6 +20,7 @@ from megatron.core.transformer.mlp import MLP
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
+from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
@@ -92,6 +93,7 @@ class FastPath:
         hidden_TH = F.embedding(context.rows.input_ids_T, model.embedding.word_embeddings.weight)
         cos, sin = (table[context.rows.position_ids_T] for table in self.rotary)
         for layer in self.layers:
+            heartbeat.beat()
             hidden_TH = layer(hidden_TH, cos, sin, context, rows)
         wanted = hidden_TH[context.rows.last_rows]
         norm = model.decoder.final_layernorm

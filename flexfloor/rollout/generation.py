@@ -8,9 +8,10 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.rollout.active_group import ActiveGroup
@@ -18,6 +19,7 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.fast_path import FastPath
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.types import PassProgress, Response, RolloutStats
+from flexfloor.schedule.shrink import Standing
 
 
 class Generation:
@@ -29,63 +31,73 @@ class Generation:
         batch: LiveBatch,
         active: ActiveGroup,
         load: ExpertLoad,
-        *,
-        on_finished: Callable[[Response], None] | None,
-        on_pass: Callable[[PassProgress], None] | None,
-        on_shrink: Callable[[], AbstractContextManager[None]],
     ):
         self.path, self.batch, self.active, self.load = path, batch, active, load
-        self.on_finished, self.on_pass, self.on_shrink = on_finished, on_pass, on_shrink
         self.finished: list[Response] = []
         self.passes = self.shrinks = self.moved_sequences = self.moved_bytes = 0
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
         self.active_ranks = [(0.0, active.size)]
 
-    def run(self) -> tuple[list[Response], RolloutStats]:
+    def run(
+        self,
+        *,
+        on_finished: Callable[[Response], None] | None,
+        on_pass: Callable[[PassProgress], None] | None,
+        on_shrink: Callable[[], AbstractContextManager[None]],
+    ) -> tuple[list[Response], RolloutStats]:
         """The responses in the order in which they ended on this rank, and what it did."""
-        while not self.active.is_released and (rows := self._agree()) is not None:
-            logits = self.path.logits(self.batch.context, rows)
-            self.passes += 1
-            for response in self.batch.advance(logits):
-                self.finished.append(response)
-                self.busy_seconds = self._seconds()
-                if self.on_finished:
-                    self.on_finished(response)
-            if self.active.is_due(self.passes):
-                self._decide()
+        try:
+            while not self.active.is_released and (rows := self._agree(on_pass)) is not None:
+                self._pass(rows, on_finished)
+                if self.active.is_due(self.passes):
+                    self._decide(on_shrink)
+        finally:
+            self.active.close()
         return self.finished, self._stats()
 
-    def _agree(self) -> RowCounts | None:
+    def _agree(self, on_pass: Callable[[PassProgress], None] | None) -> RowCounts | None:
         """Admit, then learn every active rank's rows for the coming pass; None when nobody has any."""
-        own_rows = self.batch.admit()
-        told = self.active.exchange([own_rows, len(self.finished)])
+        told = self.active.exchange([self.batch.admit(), len(self.finished)])
         counts = tuple(rows for rows, _ in told)
-        if self.on_pass:
+        if on_pass:
             finished = sum(done for _, done in told) + self.active.finished_by_leavers
-            self.on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
+            on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
         if not any(counts):
             return None
         return RowCounts(group=self.active.group, counts=counts, own=self.active.ladder.position)
 
-    def _decide(self) -> None:
+    def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
+        ended = self.batch.advance(self.path.logits(self.batch.context, rows))
+        self.passes += 1
+        heartbeat.beat()
+        self.finished += ended
+        if ended:
+            self.busy_seconds = self._seconds()
+        if on_finished:
+            for response in ended:
+                on_finished(response)
+
+    def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
         """Shrink if fewer ranks can hold what is left."""
         standings = self.active.standings(self.batch, len(self.finished))
         size = self.active.next_size(standings, self.batch)
-        if size == self.active.size or not any(standing.unfinished for standing in standings):
-            return
-        began = time.perf_counter()
-        with self.on_shrink():
-            had_work = bool(self.batch.unfinished())
-            load = self.load.counts().sum(axis=0).tolist()
-            arrived = self.active.shrink(size, standings, self.batch, load)
-            if isinstance(self.path, FastPath):
-                self.path.host(arrived.guests)
-        self.shrinks += 1
-        self.shrink_seconds += time.perf_counter() - began
+        if size < self.active.size and any(standing.unfinished for standing in standings):
+            began = time.perf_counter()
+            with on_shrink():
+                self._shrink(size, standings)
+            self.shrinks += 1
+            self.shrink_seconds += time.perf_counter() - began
+            self.active_ranks.append((self._seconds(), size))
+
+    def _shrink(self, size: int, standings: Sequence[Standing]) -> None:
+        had_work = bool(self.batch.unfinished())
+        load = self.load.counts().sum(axis=0).tolist()
+        arrived = self.active.shrink(size, standings, self.batch, load)
+        if isinstance(self.path, FastPath):
+            self.path.host(arrived.guests)
         self.moved_sequences += len(arrived.sequences)
         self.moved_bytes += arrived.num_bytes
-        self.active_ranks.append((self._seconds(), size))
         if self.active.is_released and had_work:
             self.busy_seconds = self._seconds()
 

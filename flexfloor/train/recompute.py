@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from megatron.core.process_groups_config import ProcessGroupCollection
 
-from flexfloor import device
+from flexfloor import device, heartbeat
 from flexfloor.train.agreement import assert_same_samples
 from flexfloor.train.batch import pack
 from flexfloor.train.forward import forward_logprobs
@@ -46,6 +46,7 @@ def compute_logprobs(
     bounds = np.cumsum([0] + [len(s.response_ids) for s in samples])
     logprobs = torch.zeros(int(bounds[-1]), dtype=torch.float64, device=device.current_device())
     for members in plan[groups.dp_cp.rank()]:
+        heartbeat.beat()
         batch = pack([samples[i] for i in members], "token-mean", device.current_device())
         logprobs_N, _ = forward_logprobs(model, batch, temperature)
         logprobs[_places(bounds, members).to(logprobs.device)] = logprobs_N.double()

@@ -24,7 +24,7 @@ from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.process_groups_config import ProcessGroupCollection
 
-from flexfloor import device
+from flexfloor import device, heartbeat
 from flexfloor.errors import FlexFloorError
 from flexfloor.train.agreement import assert_same_samples
 from flexfloor.train.batch import pack
@@ -104,6 +104,7 @@ class TrainStep:
         self.optimizer.zero_grad()
         sums = TokenSums()
         for members in micro_batches:
+            heartbeat.beat()
             self._backward(members, sums)
         return sums
 

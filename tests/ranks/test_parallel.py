@@ -35,6 +35,17 @@ def wait_for_peer_in_expert_group() -> None:
     dist.all_reduce(torch.ones(1), group=parallel.groups().ep)
 
 
+def time_outs() -> dict[str, float]:
+    """Seconds that each process group of a set-up rank waits, by the group's name."""
+    parallel.initialize(ep_size=2, seed=1, timeout_seconds=77)
+    cpu = torch.device("cpu")
+    return {
+        name: group._get_backend(cpu).options._timeout.total_seconds()
+        for group, name in dist.distributed_c10d._world.pg_names.items()
+        if dist.get_rank() in dist.get_process_group_ranks(group)
+    }
+
+
 def nest_expert_groups() -> list[Any]:
     """Sizes of the expert group as groups are pushed and popped, and what a wrong use says."""
     from megatron.core.parallel_state import get_expert_model_parallel_world_size as size
@@ -108,3 +119,8 @@ def test_expert_groups_nest_and_refuse_a_wrong_order() -> None:
     assert "is not the active expert group" in out_of_order
     assert "is not the active expert group" in empty
     assert others == [["a rank outside the group cannot make it its expert group"]] * 3
+
+
+def test_every_group_has_the_time_out_of_the_run() -> None:
+    for found in run_ranks(time_outs, 4, collective_timeout_seconds=99, threads_per_rank=1):
+        assert len(found) > 10 and set(found.values()) == {77.0}, found

@@ -78,7 +78,13 @@ def test_a_command_starts_the_ranks_that_the_settings_ask_for(
     assert (function, world_size) == (run, 2)
     assert config == compose(words)
     stoppable = command == "train"
-    assert settings == {"collective_timeout_seconds": 9.0, "threads_per_rank": 3, "stoppable": stoppable}
+    assert settings == {
+        "collective_timeout_seconds": 9.0,
+        "hang_seconds": 45.0,
+        "stacks_folder": Path(config.trainer.default_local_dir),
+        "threads_per_rank": 3,
+        "stoppable": stoppable,
+    }
 
 
 def test_under_torchrun_the_process_is_one_rank(
@@ -123,7 +129,24 @@ def test_a_failure_on_the_ranks_gives_its_status(
     monkeypatch.setattr(launch, "run_ranks", _failing(error))
     assert cli.main(["train", *small]) == status
     err = capsys.readouterr().err
-    assert err == (f"flexfloor: {error}\n" if isinstance(error, FlexFloorError) else "")
+    told = error if isinstance(error, FlexFloorError) else "interrupted; all ranks have ended"
+    assert err == f"flexfloor: {told}\n"
+
+
+def test_the_message_says_where_an_error_was_raised_and_what_to_lower_for_a_killed_rank(
+    small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reward = RewardError("prompt 7")
+    reward.place = "rank 1 of 2, step 3, stage rollout"
+    killed = RankError("rank 1 of 2 was killed by SIGKILL")
+    killed.was_killed, killed.stage = True, "update"
+    for error in (reward, killed):
+        monkeypatch.setattr(launch, "run_ranks", _failing(error))
+        assert cli.main(["train", *small, "actor.micro_batch_tokens=77"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == ["flexfloor: prompt 7", "(on rank 1 of 2, step 3, stage rollout)"]
+    assert told[2] == "flexfloor: rank 1 of 2 was killed by SIGKILL"
+    assert told[3].startswith("if memory was short: lower actor.micro_batch_tokens = 77 or ")
 
 
 def test_a_failed_rank_shows_the_end_of_its_traceback_above_the_message(

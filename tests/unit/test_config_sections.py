@@ -27,6 +27,7 @@ from flexfloor.train.config import OptimConfig
     [
         (lambda: LaunchConfig(nproc=0), "launch.nproc = 0: must be >= 1"),
         (lambda: LaunchConfig(timeout_seconds=0.0), "launch.timeout_seconds = 0.0: must be > 0"),
+        (lambda: LaunchConfig(hang_seconds=-1.0), "launch.hang_seconds = -1.0: must be >= 0"),
         (lambda: LaunchConfig(threads_per_rank=0), "launch.threads_per_rank = 0: must be >= 1"),
         (lambda: ParallelConfig(ep=0), "parallel.ep = 0: must be >= 1"),
         (lambda: ParallelConfig(tp=2), "parallel.tp = 2: must be 1 (tensor parallelism is not supported"),

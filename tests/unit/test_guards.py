@@ -81,6 +81,39 @@ def test_upstream_is_changed_in_patches_only():
                     assert not (changed and root.id in imported), f"{name(path)}:{node.lineno}"
 
 
+NEED_A_TIME_OUT = ("new_group", "init_process_group", "TCPStore", "FileStore", "run", "check_output")
+WAIT_UNTIL_TOLD = ("join", "wait", "get", "recv", "acquire", "communicate", "result")
+MAY_WAIT = {
+    ("flexfloor/rank_process.py", "parent.join"): "a rank ends when its parent does",
+    ("flexfloor/rank_process.py", "pipe.recv"): "for the parent, whose end is the pipe's",
+    ("flexfloor/rank_watch.py", "started.pipe.recv"): "after poll has said that there is something",
+    ("flexfloor/reward/pool.py", "self._jobs.get"): "a daemon thread for its next job",
+    ("flexfloor/peer_watch.py", "self._ending.acquire"): "for the end of the process",
+}
+
+
+def waits_without_end(tree):
+    """Calls that make a group or start a process without a time-out, or wait without one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called, attribute = ast.unparse(node.func), node.func.attr
+            outside = called.split(".")[0] in ("dist", "torch", "subprocess")
+            timed = any(keyword.arg in ("timeout", None) for keyword in node.keywords)
+            if outside and attribute in NEED_A_TIME_OUT and not timed:
+                yield called
+            if attribute in WAIT_UNTIL_TOLD and not node.args and not node.keywords:
+                yield called
+
+
+def test_nothing_waits_without_a_time_out():
+    found = {(name(path), called) for path, tree in trees() for called in waits_without_end(tree)}
+    assert found == set(MAY_WAIT)
+    bad = "dist.new_group(ranks)\nsubprocess.run(words)\nworker.join()\nqueue.get()"
+    assert len(list(waits_without_end(ast.parse(bad)))) == 4
+    good = "dist.new_group(ranks, timeout=t)\n', '.join(words)\nqueue.get(timeout=1)\ntable.get('a')"
+    assert not list(waits_without_end(ast.parse(good)))
+
+
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_import_nothing_heavy(module):
     code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"

@@ -135,6 +135,17 @@ def test_a_hanging_function_is_named_after_the_time_out(open_pool, make_prompt):
     released.set()
 
 
+def test_a_slow_function_is_warned_of_and_waited_for(open_pool, make_prompt, caplog, monkeypatch):
+    monkeypatch.setattr("flexfloor.reward.pool._PATIENCE_SECONDS", 0.05)
+    released = threading.Event()
+    pool = open_pool(lambda *_: released.wait() * 0.5, timeout_seconds=60)
+    threading.Timer(0.5, released.set).start()
+    pool.submit(make_prompt("p/1"), 0, "", "eos")
+    assert [result.score for result in pool.collect().values()] == [0.5]
+    [warning] = caplog.messages
+    assert "prompt p/1, response 0: no result within 0.05 seconds (reward.timeout_seconds = 60)" in warning
+
+
 def test_a_pool_is_used_step_after_step(open_pool, make_prompt):
     pool = open_pool(length)
     for text in ("x", "xx"):
