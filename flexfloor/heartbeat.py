@@ -85,6 +85,7 @@ class _Rank:
         self.step: int | None = None
         self.stage = ""
         self.allowed_seconds = 0.0
+        self.waits = False
         self.on_change: Callable[[], object] = lambda: None
 
 
@@ -128,6 +129,17 @@ def allow(seconds: float) -> Iterator[None]:
         _rank.allowed_seconds = before
 
 
+@contextmanager
+def waiting() -> Iterator[None]:
+    """The rank waits for others in the block, in another way than in a collective."""
+    _rank.waits = True
+    try:
+        yield
+    finally:
+        beat()
+        _rank.waits = False
+
+
 def now() -> Beat:
     """This rank as it is, without the signs of the publishing thread."""
     # Read before the beats: an allowance is never seen gone without the beat that ended it.
@@ -159,7 +171,7 @@ class _Publisher:
             waits, where = _main_thread()
             self._signs = {
                 "alive": alive,
-                "waits": waits or self._hides_waits,
+                "waits": waits or _rank.waits or self._hides_waits,
                 "where": where,
                 "rss_bytes": self._process.memory_info().rss,
                 "pid": self._process.pid,

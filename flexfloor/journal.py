@@ -27,7 +27,7 @@ from flexfloor.ledger.panels import Curves
 from flexfloor.ledger.store import LedgerFile, read_ledger
 from flexfloor.ledger.timeline import draw_timeline
 from flexfloor.ledger.trace import write_trace
-from flexfloor.ledger.types import StepRecord
+from flexfloor.ledger.types import State, StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.rollout.types import PassProgress, RolloutStats
 from flexfloor.stages.memory import explaining_shortage
@@ -99,9 +99,15 @@ class Journal:
         with heartbeat.stage(name), self.books.stage(name), explaining_shortage(name, self.config):
             yield
 
-    def mark_idle(self, stats: RolloutStats) -> None:
-        """This rank has generated; its own responses were finished after `stats.busy_seconds` already."""
+    def shrinking(self) -> AbstractContextManager[None]:
+        """Account for a shrink within a rollout."""
+        return self.books.state(State.SHRINKING)
+
+    def generated(self, stats: RolloutStats) -> None:
+        """This rank has generated, or left; its own responses were done after `stats.busy_seconds`."""
         self.books.mark_idle(time.perf_counter() - (stats.seconds - stats.busy_seconds))
+        if stats.is_released:
+            self.books.release()
 
     def rollout_progress(
         self, name: str, total: int

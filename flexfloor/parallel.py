@@ -98,3 +98,17 @@ def destroy() -> None:
     from megatron.core import parallel_state
 
     parallel_state.destroy_model_parallel()
+
+
+def enter_expert_group(group: dist.ProcessGroup) -> None:
+    """Let parallel state name `group` as this rank's expert group, until `leave_expert_group`."""
+    from megatron_patches.parallel_state import push_expert_group
+
+    push_expert_group(group)
+
+
+def leave_expert_group(group: dist.ProcessGroup) -> None:
+    """Let parallel state name the expert group from before `group` was entered; the newest leaves first."""
+    from megatron_patches.parallel_state import pop_expert_group
+
+    pop_expert_group(group)

@@ -77,7 +77,8 @@ def generate(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: 
             seed=f"{trainer.seed}/{step}",
             rescue_path=Path(trainer.default_local_dir) / f"failed_rollout_{step}.jsonl",
             on_pass=on_pass,
-            on_scoring=journal.mark_idle,
+            on_shrink=journal.shrinking,
+            on_generated=journal.generated,
         )
 
 

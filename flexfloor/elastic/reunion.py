@@ -12,6 +12,8 @@ import time
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
+from flexfloor import heartbeat
+
 _meetings = itertools.count()
 """Numbers the meetings of this process, the same on every rank."""
 LOOK_AGAIN_SECONDS = 0.01
@@ -22,5 +24,6 @@ def meet() -> None:
     store, name = _get_default_store(), f"flexfloor/meeting/{next(_meetings)}"
     if store.add(f"{name}/arrived", 1) == dist.get_world_size():
         store.set(f"{name}/all", "here")
-    while not store.check([f"{name}/all"]):
-        time.sleep(LOOK_AGAIN_SECONDS)
+    with heartbeat.waiting():
+        while not store.check([f"{name}/all"]):
+            time.sleep(LOOK_AGAIN_SECONDS)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flexfloor.ledger.types import OTHER, Interval, State, StepRecord, state_of_stage
+from flexfloor.ledger.types import OTHER, ROLLOUT, Interval, State, StepRecord, state_of_stage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,9 +108,14 @@ class Books:
         frame.idle_since = None
 
     def release(self) -> None:
-        """From now on this rank takes no part in this step's generation any more."""
-        assert self._released is None, f"rank {self.rank}: released twice in step {self._step}"
-        self._released = self._clock() - self._origin
+        """From now on this rank takes no part in the generation of the current stage, and waits.
+
+        The step's record notes it for the stage "rollout" alone: validation counts as no occupation.
+        """
+        self.enter(State.WAITING)
+        if self._top.stage == ROLLOUT:
+            assert self._released is None, f"rank {self.rank}: released twice in step {self._step}"
+            self._released = self._start - self._origin
 
     def close_step(self) -> StepRecord:
         """End the step now and return its account."""

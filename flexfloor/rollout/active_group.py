@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 from torch import nn
 
-from flexfloor import device
+from flexfloor import device, parallel
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.elastic.exchange import exchange_integers
 from flexfloor.elastic.ladder import Ladder
@@ -23,7 +23,6 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
 from flexfloor.schedule.shrink import Standing, hand_over, next_size
-from megatron_patches.parallel_state import pop_expert_group, push_expert_group
 
 
 class ActiveGroup:
@@ -101,14 +100,14 @@ class ActiveGroup:
         if not leaves:
             self.hosted |= arrived.guests
             self._pushed.append(self.group)
-            push_expert_group(self.group)
+            parallel.enter_expert_group(self.group)
             batch.adopt(arrived.sequences)
         return arrived
 
     def close(self) -> None:
         """Go back to the home group and forget the guests."""
         while self._pushed:
-            pop_expert_group(self._pushed.pop())
+            parallel.leave_expert_group(self._pushed.pop())
         self.hosted.clear()
 
     def exchange(self, values: list[int]) -> list[list[int]]:

@@ -28,6 +28,9 @@ def rollout_progress(
 
         def on_pass(progress: PassProgress) -> None:
             seconds = max(time.perf_counter() - start, 1e-9)
-            bar.reach(progress.finished, f"{progress.finished / seconds:.1f} responses/s")
+            active = (
+                f", {progress.active} of {layout.ep_size} ranks" if progress.active < layout.ep_size else ""
+            )
+            bar.reach(progress.finished, f"{progress.finished / seconds:.1f} responses/s{active}")
 
         yield on_pass

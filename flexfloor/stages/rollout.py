@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from flexfloor.data.responses import SavedResponse, write_responses
 from flexfloor.data.tokenizer import decode_response
 from flexfloor.data.types import Prompt
+from flexfloor.elastic.reunion import meet
 from flexfloor.errors import RewardError
 from flexfloor.reward.pool import RewardPool
 from flexfloor.reward.types import RewardResult
@@ -61,7 +63,8 @@ def roll_out(
     seed: str,
     rescue_path: Path,
     on_pass: Callable[[PassProgress], None] | None = None,
-    on_scoring: Callable[[RolloutStats], None] | None = None,
+    on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
+    on_generated: Callable[[RolloutStats], None] | None = None,
 ) -> Rollout:
     """Generate and score `n` responses to each prompt; all ranks call it with the same prompts.
 
@@ -69,7 +72,8 @@ def roll_out(
         seed: of the sampled tokens.
         rescue_path: jsonl file for what was generated when a reward fails.
         on_pass: called before each pass with the group's progress.
-        on_scoring: called when this rank has generated and only waits for scores.
+        on_shrink: opened around each shrink of the expert group.
+        on_generated: called when this rank has generated or was released, and waits for scores and others.
 
     Raises RewardError on every rank when a reward failed on one.
     """
@@ -84,11 +88,18 @@ def roll_out(
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 
     responses, stats = worker.engine.generate(
-        _own_requests(worker, prompts, n), seed=seed, sampling=sampling, on_finished=score, on_pass=on_pass
+        _own_requests(worker, prompts, n),
+        seed=seed,
+        sampling=sampling,
+        on_finished=score,
+        on_pass=on_pass,
+        on_shrink=on_shrink,
     )
-    if on_scoring:
-        on_scoring(stats)
+    if on_generated:
+        on_generated(stats)
     results, failure = _collect(pool)
+    if worker.engine.elastic.policy != "never":
+        meet()
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
     told: list = [None] * worker.layout.world_size
     dist.all_gather_object(told, (mine, stats, failure))

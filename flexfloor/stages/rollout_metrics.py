@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flexfloor.elastic.load import violation
+from flexfloor.rollout.types import RolloutStats
 from flexfloor.stages.rollout import Rollout
 
 
@@ -32,6 +33,12 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/preemptions": float(sum(stats.preemptions for stats in rollout.stats)),
         "rollout/recomputed_tokens": float(sum(stats.recomputed_tokens for stats in rollout.stats)),
         "rollout/passes": float(max(stats.passes for stats in rollout.stats)),
+        "rollout/rank_steps": float(sum(stats.passes for stats in rollout.stats)),
+        "rollout/shrinks": float(max(stats.shrinks for stats in rollout.stats)),
+        "rollout/shrink_seconds": max(stats.shrink_seconds for stats in rollout.stats),
+        "rollout/active_ranks": mean_active_ranks(rollout.stats),
+        "rollout/moved_sequences": float(sum(stats.moved_sequences for stats in rollout.stats)),
+        "rollout/moved_bytes": float(sum(stats.moved_bytes for stats in rollout.stats)),
         "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),
         **_expert_load(rollout),
     }
@@ -48,6 +55,11 @@ def agreement_metrics(
         # the k1 estimate of KL(rollout || training), over tokens that the rollout sampled
         "rollout_corr/kl": float(differences.mean()),
     }
+
+
+def mean_active_ranks(stats: Sequence[RolloutStats]) -> float:
+    """Ranks that generated, averaged over the seconds of the rollout, of all expert groups together."""
+    return sum(each.seconds for each in stats) / max(each.seconds for each in stats)
 
 
 def _expert_load(rollout: Rollout) -> dict[str, float]:

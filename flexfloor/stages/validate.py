@@ -47,7 +47,8 @@ def _batch(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: in
             seed=f"{trainer.seed}/val",
             rescue_path=Path(trainer.default_local_dir) / f"failed_validation_{step}.jsonl",
             on_pass=on_pass,
-            on_scoring=journal.mark_idle,
+            on_shrink=journal.shrinking,
+            on_generated=journal.generated,
         )
     return rollout.responses
 

@@ -88,6 +88,7 @@ MAY_WAIT = {
     ("flexfloor/rank_process.py", "pipe.recv"): "for the parent, whose end is the pipe's",
     ("flexfloor/rank_watch.py", "started.pipe.recv"): "after poll has said that there is something",
     ("flexfloor/reward/pool.py", "self._jobs.get"): "a daemon thread for its next job",
+    ("flexfloor/elastic/transfer.py", "work.wait"): "a send or receive has its group's time-out",
     ("flexfloor/peer_watch.py", "self._ending.acquire"): "for the end of the process",
 }
 

@@ -154,15 +154,39 @@ def test_busy_again_after_sequences_have_moved_here(books: Books, clock: HandClo
     ]
 
 
-def test_release_is_kept_and_forgotten_in_the_next_step(books: Books, clock: HandClock) -> None:
+def test_a_released_rank_waits_and_its_release_is_forgotten_in_the_next_step(
+    books: Books, clock: HandClock
+) -> None:
     books.open_step(0)
-    clock.now += 2
-    books.release()
+    with books.stage("rollout"):
+        clock.now += 1
+        books.mark_idle()
+        clock.now += 1
+        books.release()
+        clock.now += 3
     clock.now += 1
-    assert books.close_step().released_s == 2.0
+    record = books.close_step()
+    assert record.released_s == 2.0
+    assert spans(record) == [
+        (0.0, 2.0, "generating", "rollout", 1.0),
+        (2.0, 5.0, "waiting", "rollout", None),
+        (5.0, 6.0, "waiting", "other", None),
+    ]
     books.open_step(1)
     clock.now += 1
     assert books.close_step().released_s is None
+
+
+def test_a_release_in_validation_is_no_release_of_the_step(books: Books, clock: HandClock) -> None:
+    books.open_step(0)
+    for _ in range(2):
+        with books.stage("validation"):
+            clock.now += 1
+            books.release()
+            clock.now += 1
+    record = books.close_step()
+    assert record.released_s is None
+    assert [span[2] for span in spans(record)] == ["generating", "waiting", "generating", "waiting"]
 
 
 def test_an_exception_leaves_the_enclosing_state(books: Books, clock: HandClock) -> None:

@@ -1,0 +1,50 @@
+"""Whole runs whose expert group shrinks: they learn what they learn with all ranks kept."""
+
+import json
+
+import pytest
+from small_run import learned, metrics_of, run
+
+EAGER = ["elastic=on", "elastic.interval=2", "elastic.sequences_per_rank=12", "trainer.logger=[console,jsonl]"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folders = {}
+    for name, words in {"on": EAGER, "off": ["elastic=off", EAGER[-1]]}.items():
+        folders[name] = tmp_path_factory.mktemp(name)
+        assert run(folders[name], *words) == 0
+    return folders
+
+
+def test_a_run_that_releases_ranks_learns_the_same(runs):
+    on, off = (metrics_of(runs[name]) for name in ("on", "off"))
+    assert on.keys() == off.keys() == {0, 1, 2}
+    for step in on:
+        assert learned(on[step]) == pytest.approx(learned(off[step]), rel=1e-4, abs=1e-5), step
+
+
+def test_what_the_release_saved_is_told(runs):
+    for step in (1, 2):
+        on, off = (metrics_of(runs[name])[step] for name in ("on", "off"))
+        assert on["rollout/shrinks"] == 1 and off["rollout/shrinks"] == 0
+        assert on["rollout/rank_steps"] < off["rollout/rank_steps"]
+        assert on["rollout/active_ranks"] < 2 == pytest.approx(off["rollout/active_ranks"], abs=0.1)
+        assert on["rollout/occupied_fraction"] < off["rollout/occupied_fraction"]
+        assert on["ledger/shrinking_seconds"] > 0 == off["ledger/shrinking_seconds"]
+        assert on["rollout/moved_sequences"] > 0 and on["rollout/moved_bytes"] > 0
+
+
+def test_the_ledger_shows_generating_shrinking_and_waiting_of_the_released_rank(runs):
+    lines = [json.loads(line) for line in (runs["on"] / "ledger.jsonl").read_text().splitlines()]
+    released = [line for line in lines if line["rank"] == 1 and line["step"] in (1, 2)]
+    assert len(released) == 2
+    for line in released:
+        states = [each["state"] for each in line["intervals"] if each["stage"] == "rollout"]
+        assert states == ["generating", "shrinking", "generating", "waiting"] or states == [
+            "generating",
+            "shrinking",
+            "waiting",
+        ]
+        assert line["released_s"] is not None
+    assert all(line["released_s"] is None for line in lines if line["rank"] == 0)
