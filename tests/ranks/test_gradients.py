@@ -88,7 +88,10 @@ def expected(family, name, weights_key):
     weights = tensors({parameter: np.frombuffer(raw).reshape(s) for parameter, s, raw in weights_key})
     loss, metrics = reference_loss(family, weights, CASES[name])
     loss.backward()
-    gradients = {parameter: value.grad.numpy() for parameter, value in weights.items()}
+    gradients = {
+        parameter: np.zeros(value.shape) if value.grad is None else value.grad.numpy()
+        for parameter, value in weights.items()
+    }
     return gradients, metrics
 
 
