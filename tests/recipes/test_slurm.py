@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from small_run import SMALL, learned, metrics_of, run
 
@@ -56,7 +57,13 @@ while any(task.poll() is None for task in tasks):
     time.sleep(0.1)
 sys.exit(max(abs(task.returncode) for task in tasks))
 """
-WORDS = ["launch=slurm", "model.dtype=float64", "launch.threads_per_rank=1", "trainer.val_before_train=false"]
+WORDS = [
+    "launch=slurm",
+    "trainer.total_training_steps=1",
+    "model.dtype=float64",
+    "launch.threads_per_rank=1",
+    "trainer.val_before_train=false",
+]
 
 
 @pytest.fixture
@@ -89,9 +96,9 @@ def test_a_job_of_two_nodes_learns_what_two_ranks_here_learn(tmp_path, cluster, 
     assert run(tmp_path / "here", *WORDS[1:]) == 0
     assert status_of(cluster, 4000) == 0, (cluster / "job.out").read_text()
     job, here = metrics_of(tmp_path / "job"), metrics_of(tmp_path / "here")
-    assert sorted(job) == [0, 1, 2]
+    assert sorted(job) == [0, 1]
     assert {step: learned(job[step]) for step in job} == {step: learned(here[step]) for step in here}
-    assert "step 2/2" in log.read_text()
+    assert "step 1/1" in log.read_text()
 
 
 def test_a_job_that_fails_says_why_in_its_log_and_ends(tmp_path, cluster) -> None:
@@ -102,6 +109,36 @@ def test_a_job_that_fails_says_why_in_its_log_and_ends(tmp_path, cluster) -> Non
     assert status_of(cluster, 4000) == 1
     told = (tmp_path / "job" / "slurm" / "4000_0_log.err").read_text()
     assert "flexfloor: reward of reasoning_gym/spell_backward" in told and "KeyError: 'answer'" in told
+
+
+def ranks_of(number: int) -> list[psutil.Process]:
+    """The tasks of a job, which alone have a place in it."""
+    own = {"SLURM_JOB_ID": str(number), "SUBMITIT_EXECUTOR": "slurm"}
+    found = []
+    for process in psutil.process_iter(["environ"]):
+        environ = process.info["environ"] or {}
+        if own.items() <= environ.items() and "SLURM_PROCID" in environ:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_a_job_whose_time_is_over_saves_and_the_next_one_goes_on(tmp_path, cluster) -> None:
+    words = [*SMALL, *WORDS, f"trainer.default_local_dir={tmp_path}/job", "launch.nproc=2"]
+    assert main(["train", *words, "trainer.total_training_steps=500"]) == 0
+    metrics, deadline = tmp_path / "job" / "metrics.jsonl", time.monotonic() + 100
+    while not metrics.exists() or 1 not in metrics_of(tmp_path / "job"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for rank in ranks_of(4000):
+        rank.terminate()
+    assert status_of(cluster, 4000) == 0, (cluster / "job.out").read_text()
+    [saved] = (tmp_path / "job" / "checkpoints").iterdir()
+    step = int(saved.name.removeprefix("step_"))
+    assert main(["train", *words, f"trainer.total_training_steps={step + 1}"]) == 0
+    assert status_of(cluster, 4001) == 0
+    log = (tmp_path / "job" / "slurm" / "4001_0_log.out").read_text()
+    assert f"resumed from {saved}" in log and sorted(metrics_of(tmp_path / "job")) == list(range(step + 2))
 
 
 def test_a_sweep_hands_in_a_job_for_each_combination(tmp_path, cluster, capfd, monkeypatch) -> None:

@@ -23,6 +23,7 @@ FLOAT64 = [
     "model.dtype=float64",
     "trainer.test_freq=-1",
     "trainer.val_before_train=false",
+    "trainer.total_training_steps=1",
 ]
 REPORT = """
 import os, socket, sys
@@ -71,7 +72,7 @@ def test_two_nodes_train_as_two_ranks_do(tmp_path) -> None:
         assert status == 0, out
     assert run(tmp_path / "ranks", *FLOAT64) == 0
     nodes, ranks = metrics_of(tmp_path / "nodes"), metrics_of(tmp_path / "ranks")
-    assert sorted(nodes) == [0, 1, 2]
+    assert sorted(nodes) == [0, 1]
     assert {step: learned(nodes[step]) for step in nodes} == {step: learned(ranks[step]) for step in ranks}
 
 
