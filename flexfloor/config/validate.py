@@ -35,8 +35,8 @@ def validate(config: Config) -> None:
 
 
 def world_size(launch: LaunchConfig, environ: Mapping[str, str] = os.environ) -> int:
-    """Ranks of the run: torchrun's when it started this process, else `launch.nproc`."""
-    return int(environ["WORLD_SIZE"]) if _torchrun(environ) else launch.nproc
+    """Ranks of the run: those of the launcher that started this process as one, else `launch.num_ranks`."""
+    return int(environ["WORLD_SIZE"]) if is_rank(environ) else launch.num_ranks
 
 
 def can_validate(data: DataConfig) -> bool:
@@ -44,7 +44,8 @@ def can_validate(data: DataConfig) -> bool:
     return bool(data.val_files) or (bool(data.tasks) and data.val_size > 0)
 
 
-def _torchrun(environ: Mapping[str, str]) -> bool:
+def is_rank(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one rank of a run."""
     return "RANK" in environ and "WORLD_SIZE" in environ
 
 
@@ -66,7 +67,8 @@ def _numbers(node: Any, name: str) -> Iterator[tuple[str, float]]:
 
 def _ranks_by_groups(config: Config) -> None:
     ranks, ep = world_size(config.launch), config.parallel.ep
-    name = "WORLD_SIZE" if _torchrun(os.environ) else "launch.nproc"
+    started = "launch.slurm.nodes x launch.nproc" if config.launch.kind == "slurm" else "launch.nproc"
+    name = "WORLD_SIZE" if is_rank() else started
     require(ranks % ep == 0, name, ranks, f"a multiple of parallel.ep = {ep}")
 
 
