@@ -86,9 +86,7 @@ def build(
     return TinyTraining(ddp=ddp, optimizer=optimizer, scheduler=scheduler, groups=groups)
 
 
-def step(
-    training: TinyTraining, number: int, input_ids: torch.Tensor | None = None
-) -> tuple[float, float]:
+def step(training: TinyTraining, number: int, input_ids: torch.Tensor | None = None) -> tuple[float, float]:
     """One update for step `number` on this rank's `input_ids` [rows, NUM_TOKENS], its own batch when None.
 
     Returns this rank's mean loss and the gradient norm of all.

@@ -6,11 +6,13 @@ parameter alone, and what is not a tensor is kept once, as the number of steps m
 
 Invariants:
 - What a checkpoint holds is the same, name by name, for every number of ranks and every EP size.
-- Rates, betas and decay are those of the run that goes on, not those of the run that saved.
+- Betas and decay are those of the run that goes on, not those of the run that saved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,11 +23,12 @@ _NAMED_AFTER_PARAMETERS = {
     "chained_optim_avoid_prefix": True,
     "distrib_optim_sharding_type": "fully_reshardable",
 }
-_SHARDING_TYPE = "param_state_sharding_type"
+_SHARDED = "param_state"
+"""What only the optimizer that shards its state over data-parallel ranks has in its part."""
 
 
 class OptimizerState:
-    """State of `optimizer` in shards, split from the plain settings that upstream mixes in."""
+    """State of an optimizer in shards, split from the plain settings that upstream mixes in."""
 
     def __init__(self, optimizer: MegatronOptimizer, weights: dict[str, Any], *, is_loading: bool) -> None:
         """Args:
@@ -33,42 +36,38 @@ class OptimizerState:
         weights: the sharded state of the model that it updates.
         is_loading: make room for a state to be loaded.
         """
-        self._optimizer = optimizer
+        self._optimizers = _parts_of(optimizer)
+        if is_loading:
+            _make_room(optimizer)
         state = optimizer.sharded_state_dict(weights, is_loading, metadata=_NAMED_AFTER_PARAMETERS)
-        self._is_single = len(getattr(optimizer, "chained_optimizers", [optimizer])) == 1
-        self._parts: dict[int, dict[str, Any]] = {0: state} if self._is_single else dict(state)
-        self._groups = {index: _inner(part).pop("param_groups") for index, part in self._parts.items()}
-        self._steps = {index: _take_step(part, self._groups[index]) for index, part in self._parts.items()}
-        for part in self._parts.values():
-            part.pop(_SHARDING_TYPE, None)
+        self._states = [state] if len(self._optimizers) == 1 else [state[index] for index in sorted(state)]
+        self._groups = [_inner(each).pop("param_groups") for each in self._states]
+        self._steps = [_take_step(*each) for each in zip(self._states, self._groups, strict=True)]
+        for each in self._states:
+            each.pop(f"{_SHARDED}_sharding_type", None)
 
     def to_save(self) -> dict[str, Any]:
-        """What a checkpoint holds; the same steps are behind all parts."""
-        first, *others = self._steps.values()
-        assert all(other == first for other in others), self._steps
-        return {"step": first, "parts": self._parts}
+        """What a checkpoint holds; the same steps are behind all parameters."""
+        assert len(set(self._steps)) == 1, self._steps
+        return {"step": self._steps[0], **self.to_load()}
 
     def to_load(self) -> dict[str, Any]:
         """What is to be filled from a checkpoint."""
-        return {"parts": self._parts}
+        return {"parts": dict(enumerate(self._states))}
 
     def load(self, found: dict[str, Any]) -> None:
         """Give the optimizer what was `found` for `to_load`, and the number of steps that came with it."""
-        parts = {index: self._whole(index, part, found["step"]) for index, part in found["parts"].items()}
-        self._optimizer.load_state_dict(parts[0] if self._is_single else parts)
-
-    def _whole(self, index: int, part: dict[str, Any], step: Any) -> dict[str, Any]:
-        """`part` with the settings that upstream expects in it."""
-        if "param_state" in part:
-            part[_SHARDING_TYPE] = _NAMED_AFTER_PARAMETERS["distrib_optim_sharding_type"]
-        inner = part.setdefault("optimizer", {}) if "param_state" in part else _inner(part)
-        if "state" in inner:
-            inner["state"]["common_step"] = step
-        inner["param_groups"] = [_unwrapped(group) for group in self._groups[index]]
-        for group in inner["param_groups"]:
-            if "step" in group:
-                group["step"] = step
-        return part
+        for index, (part, groups) in enumerate(zip(self._optimizers, self._groups, strict=True)):
+            # An optimizer that the run which saved had beside these has left an empty part.
+            state = found["parts"][index]
+            shards = state.pop(_SHARDED, None)
+            inner = _inner(state) if shards is None else state.setdefault("optimizer", {})
+            inner["param_groups"] = [_unwrapped(group) for group in groups]
+            _put_step(inner, found["step"], at_parameters=shards is None and _is_torch_adam(part.optimizer))
+            part.load_state_dict(state)
+            if shards is not None:
+                with _steps_aside(part.optimizer):
+                    part.load_parameter_state_from_fully_reshardable(shards)
 
 
 def has_stepped(optimizer: MegatronOptimizer) -> bool:
@@ -82,23 +81,57 @@ def forget(optimizer: MegatronOptimizer) -> None:
         part.state.clear()
 
 
+@torch.no_grad()
+def _make_room(optimizer: MegatronOptimizer) -> None:
+    """Zeros where Torch's Adam has no state yet: upstream's sharded optimizer cannot describe one without."""
+    for part in filter(_is_torch_adam, _torch_optimizers(optimizer)):
+        for parameter in (each for group in part.param_groups for each in group["params"]):
+            if not part.state[parameter]:
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                part.state[parameter] = {"step": torch.tensor(0.0), **moments}
+
+
+def _parts_of(optimizer: MegatronOptimizer) -> list[MegatronOptimizer]:
+    return getattr(optimizer, "chained_optimizers", [optimizer])
+
+
 def _torch_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
     """What `optimizer` is made of; a part without parameters on this rank has none."""
-    parts = getattr(optimizer, "chained_optimizers", [optimizer])
-    return [part.optimizer for part in parts if part.optimizer is not None]
+    return [part.optimizer for part in _parts_of(optimizer) if part.optimizer is not None]
 
 
-def _inner(part: dict[str, Any]) -> dict[str, Any]:
-    """What Torch's optimizer has in `part`: all of it, or with master weights or shards one entry of it."""
-    return part.get("optimizer", part)
+def _is_torch_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether steps are counted at each parameter; Transformer Engine's Adam counts them at each group."""
+    return isinstance(optimizer, torch.optim.Adam)
 
 
-def _take_step(part: dict[str, Any], groups: list[dict[str, Any]]) -> Any:
-    """Torch counts steps at each parameter, which upstream joins; others count them at each group."""
-    at_parameters = _inner(part).get("state", {}).pop("common_step", None)
-    return (
-        at_parameters if at_parameters is not None else next((g["step"] for g in groups if "step" in g), None)
-    )
+def _inner(state: dict[str, Any]) -> dict[str, Any]:
+    """What Torch's optimizer has in `state`: all of it, or with master weights or shards one entry of it."""
+    return state.get("optimizer", state)
+
+
+def _take_step(state: dict[str, Any], groups: list[dict[str, Any]]) -> int | None:
+    """Steps made, which upstream has joined over the parameters or left at the groups."""
+    at_groups = next((group["step"] for group in groups if "step" in group), None)
+    step = _inner(state).get("state", {}).pop("common_step", at_groups)
+    return None if step is None else int(step)
+
+
+def _put_step(inner: dict[str, Any], step: int, *, at_parameters: bool) -> None:
+    if at_parameters:
+        inner["state"]["common_step"] = torch.tensor(float(step))
+        return
+    for group in inner["param_groups"]:
+        group["step"] = step
+
+
+@contextmanager
+def _steps_aside(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Upstream fills every entry of a sharded state, but the steps, which it has put in place as one tensor."""
+    steps = {key: state.pop("step") for key, state in optimizer.state.items() if "step" in state}
+    yield
+    for key, step in steps.items():
+        optimizer.state[key]["step"] = step.clone()
 
 
 def _unwrapped(group: dict[str, Any]) -> dict[str, Any]:

@@ -35,23 +35,13 @@ def train(training: tiny_moe.TinyTraining, number: int) -> tuple[float, float]:
 
 
 def state_by_name(training: tiny_moe.TinyTraining, ep_size: int) -> dict[str, np.ndarray]:
-    """Weights, master weights and Adam's moments and steps of this rank, experts numbered over all ranks."""
+    """Weights, and Adam's moments and steps, of this rank, experts numbered over all ranks."""
     named = {parameter: name for name, parameter in training.ddp.module.named_parameters()}
     found = {f"weight.{name}": parameter for parameter, name in named.items()}
     for part in training.optimizer.chained_optimizers:
-        masters = getattr(part, "fp32_from_float16_groups", None)
-        originals = part.float16_groups if masters else [g["params"] for g in part.optimizer.param_groups]
-        held = masters or originals
-        for original, mine in zip(sum(originals, []), sum(held, []), strict=True):
-            state = {**part.optimizer.state[mine], "master": mine}
-            found |= {f"{key}.{named[original]}": value for key, value in state.items()}
-    return {global_name(name, ep_size): to_numpy(value) for name, value in found.items()}
-
-
-def to_numpy(value: Any) -> np.ndarray:
-    """A copy; bfloat16, which NumPy lacks, as float32."""
-    tensor = torch.as_tensor(value).detach()
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy().copy()
+        for parameter, state in part.optimizer.state.items():
+            found |= {f"{key}.{named[parameter]}": value for key, value in state.items()}
+    return {global_name(name, ep_size): value.detach().numpy().copy() for name, value in found.items()}
 
 
 def global_name(name: str, ep_size: int) -> str:
@@ -62,11 +52,11 @@ def global_name(name: str, ep_size: int) -> str:
     return f"{head}{local}{int(number) + first}.{rest}" if local else name
 
 
-def one_step(folder: str, number: int, ep_size: int, dtype: str) -> dict[str, Any]:
+def one_step(folder: str, number: int, ep_size: int) -> dict[str, Any]:
     """Go on from the checkpoint before `number`, if there is one, train a step and save it."""
     from flexfloor.train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 
-    training = tiny_moe.build(ep_size=ep_size, dtype=getattr(torch, dtype), seed=number)
+    training = tiny_moe.build(ep_size=ep_size, dtype=torch.float64, seed=number)
     parts = {"model": [training.ddp], "optimizer": training.optimizer, "scheduler": training.scheduler}
     loaded = None
     if (path := latest_checkpoint(Path(folder))) is not None:
@@ -82,23 +72,23 @@ def joined(of_ranks: list[dict[str, Any]], name: str) -> dict[str, np.ndarray]:
     return {key: value for of_rank in of_ranks for key, value in of_rank[name].items()}
 
 
-def step_under(layout: tuple[int, int], folder: Path, number: int, dtype: str) -> list[dict[str, Any]]:
+def step_under(layout: tuple[int, int], folder: Path, number: int) -> list[dict[str, Any]]:
     """`one_step` of all ranks of `layout`."""
     ranks, ep_size = layout
-    return run_ranks(one_step, ranks, str(folder), number, ep_size, dtype, threads_per_rank=1)
+    return run_ranks(one_step, ranks, str(folder), number, ep_size, threads_per_rank=1)
 
 
-def unbroken(dtype: str) -> list[tuple[float, float]]:
+def unbroken() -> list[tuple[float, float]]:
     """Loss and gradient norm of all steps on one rank that is never stopped."""
-    training = tiny_moe.build(ep_size=1, dtype=getattr(torch, dtype), seed=0)
+    training = tiny_moe.build(ep_size=1, dtype=torch.float64, seed=0)
     return [train(training, number) for number in range(len(LAYOUTS))]
 
 
 def test_a_run_that_changes_layout_at_every_step_trains_as_one_that_never_does(tmp_path: Path) -> None:
-    [expected] = run_ranks(unbroken, 1, "float64", threads_per_rank=1)
+    [expected] = run_ranks(unbroken, 1, threads_per_rank=1)
     before = None
     for number, layout in enumerate(LAYOUTS):
-        of_ranks = step_under(layout, tmp_path, number, "float64")
+        of_ranks = step_under(layout, tmp_path, number)
         for of_rank in of_ranks:
             # upstream takes the loss in float32, also of a float64 model
             assert of_rank["told"] == pytest.approx(expected[number], rel=1e-6), (number, layout)
@@ -111,12 +101,42 @@ def test_a_run_that_changes_layout_at_every_step_trains_as_one_that_never_does(t
     assert any(name.startswith("exp_avg_sq.") and ".local_experts.3." in name for name in before)
 
 
-def test_master_weights_change_layout(tmp_path: Path) -> None:
-    before = joined(step_under((2, 2), tmp_path, 0, "bfloat16"), "trained")
-    of_ranks = step_under((1, 1), tmp_path, 1, "bfloat16")
-    loaded = joined(of_ranks, "loaded")
-    assert loaded.keys() == before.keys() and all(np.array_equal(loaded[n], before[n]) for n in before)
-    assert any(name.startswith("master.") for name in loaded)
-    back = joined(step_under((2, 2), tmp_path, 2, "bfloat16"), "loaded")
-    after = joined(of_ranks, "trained")
-    assert back.keys() == after.keys() and all(np.array_equal(back[n], after[n]) for n in after)
+def as_on_a_gpu() -> None:
+    """Answer for CUDA where upstream's other two optimizers ask a tensor for it."""
+    name_of = torch.Tensor.type
+    torch.Tensor.type = lambda tensor, *to: (
+        name_of(tensor, *to)
+        if to
+        else f"torch.cuda.{tensor.dtype}".replace("torch.bfloat16", "BFloat16Tensor").replace(
+            "torch.float32", "FloatTensor"
+        )
+    )
+    torch.Tensor.cuda = lambda tensor: tensor
+
+
+def change_optimizer_of_a_gpu(folder: str, before: int, after: int, shard: bool) -> list[Any]:
+    """Two steps after a save at EP `before`, and the same two after loading at EP `after`."""
+    from flexfloor import parallel
+    from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
+
+    as_on_a_gpu()
+    told = []
+    for ep_size in (before, after):
+        training = tiny_moe.build(ep_size=ep_size, dtype=torch.bfloat16, shard_optimizer=shard, seed=ep_size)
+        parts = {"model": [training.ddp], "optimizer": training.optimizer, "scheduler": training.scheduler}
+        if not told:
+            train(training, 0)
+            save_checkpoint(Path(folder), 0, **parts, extra={})
+        else:
+            load_checkpoint(Path(folder) / "step_000000", **parts)
+        told.append([train(training, number) for number in (1, 2)])
+        parallel.destroy()
+    return told
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize("shard", [False, True], ids=["master-weights", "sharded"])
+def test_optimizers_of_a_gpu_change_layout(tmp_path: Path, before: int, after: int, shard: bool) -> None:
+    args = (str(tmp_path), before, after, shard)
+    for expected, found in run_ranks(change_optimizer_of_a_gpu, 2, *args, threads_per_rank=1):
+        assert np.array(found) == pytest.approx(np.array(expected), rel=2e-4)
