@@ -98,7 +98,7 @@ def save_checkpoint(
             lambda: checkpoint_folder.prune(folder, keep=keep, newest=step, spare=spare),
             f"cannot prune {folder}",
         )
-    return folder / f"step_{step:06d}"
+    return folder / checkpoint_folder.checkpoint_name(step)
 
 
 def load_checkpoint(

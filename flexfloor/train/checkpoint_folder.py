@@ -28,9 +28,14 @@ FORMAT = 2
 _NAME = re.compile(r"step_(\d{6,})(\.old)?")
 
 
+def checkpoint_name(step: int) -> str:
+    """Name of the folder of the finished checkpoint of `step`."""
+    return f"step_{step:06d}"
+
+
 def partial_folder(folder: Path, step: int) -> Path:
     """Where the checkpoint of `step` is written."""
-    return folder / f"step_{step:06d}.partial"
+    return folder / f"{checkpoint_name(step)}.partial"
 
 
 def start(folder: Path, step: int) -> None:
@@ -47,7 +52,7 @@ def finish(folder: Path, step: int, *, layout: dict[str, int], sums: dict[str, i
         layout: of the ranks that wrote it.
         sums: checksum of each file by its name in the folder.
     """
-    partial, final = partial_folder(folder, step), folder / f"step_{step:06d}"
+    partial, final = partial_folder(folder, step), folder / checkpoint_name(step)
     old = final.with_name(f"{final.name}.old")
     sizes = file_sizes(partial)
     assert sizes.keys() == sums.keys(), sizes.keys() ^ sums.keys()
