@@ -127,7 +127,7 @@ def _put_step(inner: dict[str, Any], step: int, *, at_parameters: bool) -> None:
 
 @contextmanager
 def _steps_aside(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Upstream fills each entry of a sharded state but the steps, which are in place, as one tensor for all."""
+    """Upstream fills each entry of a sharded state but the steps, which it has put in place as one tensor."""
     steps = {key: state.pop("step") for key, state in optimizer.state.items() if "step" in state}
     yield
     for key, step in steps.items():
