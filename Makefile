@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MCORE_NEXT := $(VENV)/mcore-next
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-mcore-next bench-rollout test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-mcore-next bench-rollout bench-checkpoint chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -44,6 +44,12 @@ $(MCORE_NEXT)/installed: Makefile $(VENV)/installed
 test-mcore-next: $(MCORE_NEXT)/installed ## what touches Megatron-Core, under 0.19.2; and both versions compared
 	PYTHONPATH=$(CURDIR)/$(MCORE_NEXT) $(BIN)/python -m pytest tests/patches tests/ranks tests/recipes
 	MCORE_NEXT=$(CURDIR)/$(MCORE_NEXT) $(BIN)/python -m pytest tests/versions
+
+bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
+	$(BIN)/python tools/bench_checkpoint.py
+
+chaos: setup ## 30 kills at random moments, each resumed, against an undisturbed run; minutes
+	$(BIN)/python tools/chaos.py
 
 test-gpu: setup ## tests that need a CUDA device; fails where there is none
 	$(BIN)/python -m pytest -m gpu tests/gpu

@@ -24,6 +24,7 @@ from flexfloor.parallel import Layout
 from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
+from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def set_up(config: Config) -> Worker:
         seed=config.trainer.seed,
         timeout_seconds=config.launch.timeout_seconds,
     )
+    random_state.seed(config.trainer.seed, layout.rank)
     groups = parallel.groups()
     tokenizer = load_tokenizer(config.tokenizer.path)
     prompts = {split: load_prompts(config.data, tokenizer, split) for split in ("train", "val")}

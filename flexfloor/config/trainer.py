@@ -44,7 +44,7 @@ class TrainerConfig:
     resume_from_path: str | None = None
     """folder of one checkpoint, for resume_mode=path"""
     seed: int = 0
-    """of the initial weights and of the sampled tokens"""
+    """of the initial weights, the sampled tokens, and the generators of each rank"""
 
     def __post_init__(self) -> None:
         for name in ("project_name", "experiment_name"):
