@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+_FIELDS = {"step", "layout", "files", "crc32"}
 _NAME = re.compile(r"step_(\d{6,})(\.old)?")
 
 
@@ -75,8 +76,10 @@ def complaint(path: Path) -> str | None:
         return f"{path / MANIFEST} is missing: the save was not finished"
     except (OSError, ValueError) as error:  # no text, or no JSON
         return f"{path / MANIFEST} cannot be read: {error}"
-    if manifest["format"] != FORMAT:
-        return f"format {manifest['format']} is not the supported {FORMAT}"
+    if manifest.get("format") != FORMAT:
+        return f"format {manifest.get('format')} is not the supported {FORMAT}"
+    if missing := _FIELDS - manifest.keys():
+        return f"{path / MANIFEST} lacks {', '.join(sorted(missing))}"
     sizes = file_sizes(path)
     for name, size in manifest["files"].items():
         if sizes.get(name) != size:
