@@ -72,14 +72,7 @@ def test_the_defaults_with_a_task_fit() -> None:
         ),
         (
             {"trainer": TrainerConfig(save_best=True)},
-            "trainer.save_best = True: must be false without validation during training: set trainer.test_freq",
-        ),
-        (
-            {
-                "data": DataConfig(train_files=["a.jsonl"]),
-                "trainer": TrainerConfig(save_best=True, test_freq=-1),
-            },
-            "trainer.save_best = True: must be false without validation during training",
+            "trainer.save_best = true: must be false without validation during training: set trainer.test_",
         ),
         (
             {"data": DataConfig(train_files=["a.jsonl"]), "trainer": TrainerConfig(test_freq=5)},
