@@ -31,6 +31,7 @@ from megatron.core.utils import get_model_config
 from flexfloor.errors import CheckpointError
 from flexfloor.train import checkpoint_folder, checksums, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
+from flexfloor.train.optimizer import restore_schedule
 from flexfloor.train.optimizer_state import OptimizerState, forget, has_stepped
 from flexfloor.train.plain_data import read_plain, write_plain
 from flexfloor.train.rank_failure import at_once, on_every_rank, on_first_rank
@@ -129,7 +130,7 @@ def load_checkpoint(
         room.load(state["optimizer"])
     else:
         forget(optimizer)
-    on_every_rank(lambda: _load_schedule(scheduler, state["scheduler"]), complaint)
+    on_every_rank(lambda: restore_schedule(scheduler, state["scheduler"]), complaint)
     is_same_layout = manifest["layout"] == _layout(model)
     on_every_rank(lambda: _restore_random_state(path, is_same_layout), complaint)
     return plain["extra"]
@@ -204,7 +205,7 @@ def _write_reference(
 def _finish(folder: Path, step: int, layout: dict[str, int]) -> None:
     partial = checkpoint_folder.partial_folder(folder, step)
     names = on_every_rank(lambda: checkpoint_folder.file_sizes(partial), f"cannot read {partial}")
-    mine = on_every_rank(lambda: checksums.sums_of_mine(partial, names), f"cannot read {partial}")
+    mine = on_every_rank(lambda: checksums.sums_of_mine(partial, names, sync=True), f"cannot write {partial}")
     sums = checksums.gathered(mine)
     on_first_rank(
         lambda: checkpoint_folder.finish(folder, step, layout=layout, sums=sums), f"cannot finish {partial}"
@@ -241,14 +242,6 @@ def _optimizer_state(
     chunks = {name: part for name, part in weights.items() if name.startswith("model_")}
     of_model = chunks["model_0"] if len(chunks) == 1 else chunks
     return OptimizerState(optimizer, of_model, is_loading=is_loading)
-
-
-def _load_schedule(scheduler: OptimizerParamScheduler, state: dict[str, Any]) -> None:
-    scheduler.num_steps = 0  # upstream adds the steps it loads to those already made
-    try:
-        scheduler.load_state_dict(state)
-    except AssertionError as error:  # the way upstream says that the two schedules differ
-        raise CheckpointError(f"the learning-rate schedule is another one: {error}") from error
 
 
 def _layout(model: list[torch.nn.Module]) -> dict[str, int]:

@@ -58,6 +58,8 @@ def finish(folder: Path, step: int, *, layout: dict[str, int], sums: dict[str, i
     sizes = file_sizes(partial)
     assert sizes.keys() == sums.keys(), sizes.keys() ^ sums.keys()
     manifest = {"format": FORMAT, "step": step, "layout": layout, "files": sizes, "crc32": sums}
+    for parent in {(partial / name).parent for name in sizes}:
+        _sync_folder(parent)
     _write_durably(partial / MANIFEST, json.dumps(manifest, indent=1))
     if final.exists():
         shutil.rmtree(old, ignore_errors=True)

@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import zlib
 from collections.abc import Iterable
@@ -21,10 +22,14 @@ from flexfloor.errors import CheckpointError
 _OF_RANK = re.compile(r"(?:__|rank_)(\d+)[_.]")
 
 
-def sums_of_mine(path: Path, names: Iterable[str]) -> dict[str, int]:
-    """CRC-32 by name of those files below `path` that this rank counts."""
+def sums_of_mine(path: Path, names: Iterable[str], *, sync: bool = False) -> dict[str, int]:
+    """CRC-32 by name of those files below `path` that this rank counts.
+
+    Args:
+        sync: first see to it that what was written is on the disk.
+    """
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    return {name: _crc(path / name) for name in names if _counted_by(name, world_size) == rank}
+    return {name: _crc(path / name, sync) for name in names if _counted_by(name, world_size) == rank}
 
 
 def gathered(sums: dict[str, int]) -> dict[str, int]:
@@ -49,8 +54,10 @@ def _counted_by(name: str, world_size: int) -> int:
     return int(match[1]) % world_size if match else 0
 
 
-def _crc(path: Path) -> int:
+def _crc(path: Path, sync: bool) -> int:
     with path.open("rb") as file:
+        if sync:
+            os.fsync(file.fileno())
         if path.stat().st_size == 0:
             return 0
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

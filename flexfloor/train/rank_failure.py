@@ -20,8 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from flexfloor.errors import CheckpointError
 
-# Torch's own writer and reader raise RuntimeError for a file that they cannot write or read.
-_FAILURES = (OSError, RuntimeError, CheckpointError, CheckpointingException, CheckpointException)
+_FAILURES = (OSError, CheckpointError, CheckpointingException, CheckpointException)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -35,7 +34,7 @@ def on_every_rank(action: Callable[[], Any], complaint: str) -> Any:
     value = None
     try:
         value = action()
-    except _FAILURES as error:
+    except (*_FAILURES, RuntimeError) as error:  # Torch's writer raises RuntimeError
         failure = error
     reasons: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(reasons, None if failure is None else _reason(failure))
@@ -60,18 +59,26 @@ def at_once(complaint: str) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
+    except RuntimeError as error:
+        if _behind(error) is None:
+            raise  # of a collective, whose own message says more
+        raise _here(complaint, error) from error
     except _FAILURES as error:
-        raise CheckpointError(f"{complaint} (rank {dist.get_rank()}): {_reason(error)}") from error
+        raise _here(complaint, error) from error
+
+
+def _here(complaint: str, error: BaseException) -> CheckpointError:
+    return CheckpointError(f"{complaint} (rank {dist.get_rank()}): {_reason(error)}")
 
 
 def _reason(failure: BaseException) -> str:
     if isinstance(failure, CheckpointException):  # Torch tells every rank what failed on which
         return "; ".join(f"rank {rank}: {_reason(error)}" for rank, (error, _) in failure.failures.items())
-    no_space = _no_space(failure)
-    cause = no_space or failure
+    of_file = _behind(failure)
+    cause = of_file or failure
     # Upstream lists every key that does not fit: the first lines say enough for one screen.
     text = textwrap.shorten(f"{type(cause).__name__}: {cause}", 600)
-    return f"{text}. {_MAKE_SPACE}" if no_space else text
+    return f"{text}. {_MAKE_SPACE}" if of_file and of_file.errno in _NO_SPACE else text
 
 
 _MAKE_SPACE = (
@@ -80,8 +87,8 @@ _MAKE_SPACE = (
 )
 
 
-def _no_space(failure: BaseException | None) -> OSError | None:
-    """The full disk, quota or limit behind `failure`; Torch's writer hides it one level down."""
-    if failure is None or (isinstance(failure, OSError) and failure.errno in _NO_SPACE):
+def _behind(failure: BaseException | None) -> OSError | None:
+    """The operating system's answer behind `failure`; Torch's writer hides it one level down."""
+    if failure is None or isinstance(failure, OSError):
         return failure
-    return _no_space(failure.__cause__ or failure.__context__)
+    return _behind(failure.__cause__ or failure.__context__)

@@ -58,10 +58,12 @@ def one_step(folder: str, number: int, ep_size: int) -> dict[str, Any]:
 
     training = tiny_moe.build(ep_size=ep_size, dtype=torch.float64, seed=number)
     parts = {"model": [training.ddp], "optimizer": training.optimizer, "scheduler": training.scheduler}
-    loaded = None
+    loaded, drawn = None, torch.get_rng_state()
     if (path := latest_checkpoint(Path(folder))) is not None:
         load_checkpoint(path, **parts)
         loaded = state_by_name(training, ep_size)
+        assert torch.equal(torch.get_rng_state(), drawn), "the random states of ranks of another layout"
+    torch.rand(1)
     told = train(training, number)
     save_checkpoint(Path(folder), number, **parts, extra={})
     return {"loaded": loaded, "told": told, "trained": state_by_name(training, ep_size)}
