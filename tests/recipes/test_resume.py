@@ -25,11 +25,11 @@ def layout(ranks: int, ep: int) -> list[str]:
     return [f"launch.nproc={ranks}", f"parallel.ep={ep}"]
 
 
-def test_a_run_resumes_under_other_layouts(tmp_path: Path) -> None:
+def test_a_run_resumes_under_another_layout(tmp_path: Path) -> None:
     whole, moved = tmp_path / "whole", tmp_path / "moved"
     assert run(whole, *FLOAT64, *layout(1, 1), "trainer.total_training_steps=3") == 0
-    for steps, (ranks, ep) in enumerate([(2, 2), (1, 1), (2, 1)], start=1):
-        assert run(moved, *FLOAT64, *layout(ranks, ep), f"trainer.total_training_steps={steps}") == 0
+    assert run(moved, *FLOAT64, *layout(2, 2), "trainer.total_training_steps=1") == 0
+    assert run(moved, *FLOAT64, *layout(1, 1), "trainer.total_training_steps=3") == 0
     found, expected = metrics_of(moved), metrics_of(whole)
     assert sorted(found) == sorted(expected) == [0, 1, 2, 3]
     for step, metrics in expected.items():
