@@ -53,8 +53,8 @@ ACTIONS = ("save", "write", "load", "read")
 def main() -> None:
     """Measure, print the table and, last, one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ffn", type=int, default=768, help="inner size of an expert; sets the size")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ffn", type=int, default=2304, help="inner size of an expert; sets the size")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--folder", type=Path, default=None, help="where to write; a temporary folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-checkpoint-") as folder:

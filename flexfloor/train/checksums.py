@@ -8,7 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import zlib
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from flexfloor.errors import CheckpointError
 
+_CHUNK_BYTES = 2**20
 _OF_RANK = re.compile(r"(?:__|rank_)(\d+)[_.]")
 
 
@@ -55,10 +55,10 @@ def _counted_by(name: str, world_size: int) -> int:
 
 
 def _crc(path: Path, sync: bool) -> int:
-    with path.open("rb") as file:
+    value, chunk = 0, memoryview(bytearray(_CHUNK_BYTES))
+    with path.open("rb", buffering=0) as file:
         if sync:
             os.fsync(file.fileno())
-        if path.stat().st_size == 0:
-            return 0
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return zlib.crc32(content)
+        while count := file.readinto(chunk):
+            value = zlib.crc32(chunk[:count], value)
+    return value
