@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py check
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-mcore-next test-mcore-next-short bench-rollout bench-admission test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-checkpoint chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -55,6 +55,12 @@ test-mcore-next-short: setup ## the part of test-mcore-next that CI runs
 		PYTHONPATH=$(abspath $(MCORE_NEXT)) $(BIN)/python -m pytest tests/patches $(NEXT_SHORT) && \
 		MCORE_NEXT=$(abspath $(MCORE_NEXT)) $(BIN)/python -m pytest tests/versions; \
 	fi
+
+bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
+	$(BIN)/python tools/bench_checkpoint.py
+
+chaos: setup ## 30 kills at random moments, each resumed, against an undisturbed run; minutes
+	$(BIN)/python tools/chaos.py
 
 test-gpu: setup ## tests that need a CUDA device; fails where there is none
 	$(BIN)/python -m pytest -m gpu tests/gpu

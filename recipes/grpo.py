@@ -53,9 +53,11 @@ def train(config: Config) -> None:
             metrics |= compared | formed
             metrics["critic/trained_fraction"] = len(samples) / len(rollout.responses)
             metrics |= update(run, parts)
+            is_best = False
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
-            if stop.grant() or due(step, trainer.save_freq, trainer.total_training_steps):
+                is_best = run.best.note(step, metrics)
+            if stop.grant() or is_best or due(step, trainer.save_freq, trainer.total_training_steps):
                 save(run, step)
         if due(step, trainer.test_freq, trainer.total_training_steps):
             journal.draw(step)

@@ -30,6 +30,7 @@ def validate(config: Config) -> None:
         _mini_batches,
         _kv_budget,
         _prompts,
+        _best_by_validation,
     ):
         check(config)
 
@@ -108,3 +109,12 @@ def _prompts(config: Config) -> None:
     every = config.trainer.test_freq
     allowed = "-1 without data.val_files or data.val_size: there is nothing to validate on"
     require(can_validate(config.data) or every == NEVER, "trainer.test_freq", every, allowed)
+
+
+def _best_by_validation(config: Config) -> None:
+    trainer = config.trainer
+    allowed = (
+        "false without validation during training: set trainer.test_freq, and data.val_files or data.val_size"
+    )
+    validates = can_validate(config.data) and trainer.test_freq != NEVER
+    require(validates or not trainer.save_best, "trainer.save_best", trainer.save_best, allowed)

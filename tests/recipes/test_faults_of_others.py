@@ -39,6 +39,7 @@
 9. A response that waited, moved or was recomputed gets its whole token budget again.
    tests/ranks/test_same_tokens.py::test_float64_tokens_are_exactly_the_same_in_every_layout_and_way
    tests/ranks/test_same_tokens.py::test_finish_reasons_and_one_end_token
+   tests/ranks/test_same_tokens.py::test_sequences_yield_and_are_computed_again_where_the_budget_is_tight
 10. Padding is routed to experts; a token is counted for an expert that it did not choose.
    tests/ranks/test_gradients.py::test_only_rows_of_samples_are_routed
    tests/ranks/test_rollout_engine.py::test_every_row_chooses_its_experts_once_on_both_paths
