@@ -17,71 +17,43 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from flexfloor.config import Config, compose, to_yaml
-from flexfloor.errors import ConfigError, DataError, FlexFloorError, RankError
+from flexfloor.errors import ConfigError, DataError, FlexFloorError
 from flexfloor.names import did_you_mean
+from flexfloor.report import report
+from flexfloor.work import ROLLOUT, TRAIN, Work, check, start
 
 _EXAMPLES = """\
 examples:
   flexfloor train recipe=tiny-mixtral
   flexfloor train recipe=tiny-mixtral trainer.total_training_steps=20 actor.optim.lr=3e-4
+  flexfloor train -m recipe=tiny-mixtral actor.optim.lr=1e-4,3e-4
+  flexfloor train recipe=tiny-mixtral launch=slurm launch.slurm.nodes=2 launch.slurm.dry_run=true
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
   flexfloor config recipe=tiny-mixtral
   flexfloor doctor
   torchrun --nproc-per-node 4 -m flexfloor train recipe=tiny-mixtral
 """
-_MAX_TRACEBACK_LINES = 20
+Command = Callable[[list[str], Path | None], int]
+"""Overrides and the folder of `--config-dir` to an exit status."""
 
 
 def main(words: list[str] | None = None) -> int:
     """Run the command that `words` (default: the process's arguments) ask for; returns the exit status."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # where a user's own modules are, as for `python -m`
-    try:
-        return _run(sys.argv[1:] if words is None else words)
-    except FlexFloorError as error:
-        _report(error)
-        return 2 if isinstance(error, ConfigError | DataError) else 1
-    except KeyboardInterrupt:
-        sys.stderr.write("flexfloor: interrupted; all ranks have ended\n")
-        return 130
+    return _reported(lambda: _run(sys.argv[1:] if words is None else words))
 
 
-def train(config: Config) -> None:
-    """Train on this machine's ranks, or as one rank under torchrun."""
-    from flexfloor.preflight import check_training
-
-    check_training(config)
-    _on_ranks(train_on_rank, config, stoppable=True)
-
-
-def rollout(config: Config) -> None:
-    """Generate and score on this machine's ranks, or as one rank under torchrun."""
-    from flexfloor.preflight import check_generation
-
-    check_generation(config)
-    _on_ranks(generate_on_rank, config)
+def run_reported(work: Work, config: Config) -> int:
+    """Check and run `work`; says what a user can mend on stderr, and returns the exit status."""
+    return _reported(lambda: _run_one(work, config))
 
 
 def show(config: Config) -> None:
     """Print the composed configuration."""
     sys.stdout.write(to_yaml(config))
-
-
-def train_on_rank(config: Config) -> None:
-    """What each rank of `flexfloor train` runs; here, so that the starting process need not import it."""
-    from flexfloor.recipes.grpo import train
-
-    train(config)
-
-
-def generate_on_rank(config: Config) -> None:
-    """What each rank of `flexfloor rollout` runs."""
-    from flexfloor.recipes.generate import generate
-
-    generate(config)
 
 
 def doctor(overrides: list[str], config_dir: Path | None) -> int:
@@ -91,26 +63,51 @@ def doctor(overrides: list[str], config_dir: Path | None) -> int:
     return 0 if examine(_recipes(), overrides, config_dir) else 1
 
 
-def _with_config(run: Callable[[Config], None]) -> Callable[[list[str], Path | None], int]:
+def _on_ranks(work: Work) -> Command:
     def command(overrides: list[str], config_dir: Path | None) -> int:
-        run(compose(overrides, config_dir))
-        return 0
+        return _run_one(work, compose(overrides, config_dir))
 
     return command
 
 
-COMMANDS: dict[str, tuple[Callable[[list[str], Path | None], int], str]] = {
-    "train": (_with_config(train), "warm start, then GRPO; resumes by itself"),
+def _run_one(work: Work, config: Config) -> int:
+    check(work, config)
+    handed_in = start(work, config)
+    if handed_in is not None:
+        sys.stdout.write(f"{handed_in.text}\n")
+    return 0
+
+
+def _show(overrides: list[str], config_dir: Path | None) -> int:
+    show(compose(overrides, config_dir))
+    return 0
+
+
+WORKS = {work.name: work for work in (TRAIN, ROLLOUT)}
+"""Commands that run on ranks, of which -m runs several."""
+COMMANDS: dict[str, tuple[Command, str]] = {
+    "train": (_on_ranks(TRAIN), "warm start, then GRPO; resumes by itself"),
     "rollout": (
-        _with_config(rollout),
+        _on_ranks(ROLLOUT),
         "generate and score only: one jsonl line a response, in generate.output",
     ),
-    "config": (_with_config(show), "print the composed configuration as YAML"),
+    "config": (_show, "print the composed configuration as YAML"),
     "doctor": (
         doctor,
         "versions, patches, memory, and what would run here; of all recipes or of the settings given",
     ),
 }
+
+
+def _reported(run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except FlexFloorError as error:
+        report(error)
+        return 2 if isinstance(error, ConfigError | DataError) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write("flexfloor: interrupted; all ranks have ended\n")
+        return 130
 
 
 def _run(words: list[str]) -> int:
@@ -121,8 +118,13 @@ def _run(words: list[str]) -> int:
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         raise ConfigError(f"unknown command {words[0]}; {did_you_mean(words[0], COMMANDS)}")
     arguments, rest = parser.parse_known_args(words)
+    overrides = [*arguments.overrides, *_overrides(rest)]
+    if getattr(arguments, "multirun", False):
+        from flexfloor.multirun import run_sweep
+
+        return run_sweep(WORKS[arguments.command], overrides, arguments.config_dir)
     command, _ = COMMANDS[arguments.command]
-    return command([*arguments.overrides, *_overrides(rest)], arguments.config_dir)
+    return command(overrides, arguments.config_dir)
 
 
 def _overrides(words: list[str]) -> list[str]:
@@ -133,45 +135,6 @@ def _overrides(words: list[str]) -> list[str]:
                 f"unknown option {word}; settings have no dashes: {word.lstrip('-') or 'name=value'}"
             )
     return words
-
-
-def _on_ranks(run: Callable[[Config], None], config: Config, *, stoppable: bool = False) -> None:
-    from flexfloor import launch
-
-    settings: dict[str, Any] = {
-        "collective_timeout_seconds": config.launch.timeout_seconds,
-        "hang_seconds": config.launch.hang_seconds,
-        "stacks_folder": Path(config.trainer.default_local_dir),
-        "threads_per_rank": config.launch.threads_per_rank,
-    }
-    try:
-        if launch.under_torchrun():
-            launch.run_this_rank(run, config, **settings)
-        else:
-            launch.run_ranks(run, config.launch.nproc, config, **settings, stoppable=stoppable)
-    except RankError as error:
-        raise _with_advice(error, config) from error.__cause__
-
-
-def _with_advice(error: RankError, config: Config) -> RankError:
-    """`error` as it is, or with what to lower when the kernel may have killed the rank for its memory."""
-    if error.was_killed:
-        from flexfloor.stages.memory import advice
-
-        error.args = (f"{error}\nif memory was short: {advice(error.stage, config)}",)
-    return error
-
-
-def _report(error: FlexFloorError) -> None:
-    if isinstance(error, RankError):
-        lines = error.rank_traceback.splitlines()
-        sys.stderr.writelines(f"{line}\n" for line in lines[-_MAX_TRACEBACK_LINES:])
-    rank, message = os.environ.get("RANK", "0"), str(error)
-    if rank != "0" and not isinstance(error, RankError):
-        message = f"rank {rank}: " + message.partition("\n")[0]
-    elif error.place:
-        message += f"\n(on {error.place})"
-    sys.stderr.write(f"flexfloor: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -193,7 +156,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "overrides", nargs="*", metavar="name=value", help="recipe=<name> and fields to set"
         )
-        command.add_argument("--config-dir", type=Path, help="folder with own recipe/ and model/ files")
+        command.add_argument("--config-dir", type=Path, help="folder with own recipe/, model/, launch/ files")
+        if name in WORKS:
+            command.add_argument(
+                "-m", "--multirun", action="store_true", help="a job for each combination of name=a,b"
+            )
     return parser
 
 

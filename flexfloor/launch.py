@@ -94,11 +94,6 @@ def run_ranks(
             watch.end_all()
 
 
-def under_torchrun() -> bool:
-    """Whether a launcher has started this process as one rank of a run."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
 def run_this_rank(
     fn: Callable[..., Any],
     *args: Any,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flexfloor import device
 from flexfloor.checks import require
-from flexfloor.config import Config, TrainerConfig, can_validate
+from flexfloor.config import Config, TrainerConfig, can_validate, is_rank
 from flexfloor.data.demonstrations import demonstrate
 from flexfloor.data.prompts import load_prompts
 from flexfloor.data.sampler import PromptSampler
@@ -32,7 +32,8 @@ def check_host(config: Config) -> None:
 
 def check_training(config: Config) -> None:
     """Raise `ConfigError` or `DataError` for what would stop `flexfloor train` on its ranks."""
-    check_host(config)
+    if config.launch.kind == "local" or is_rank():
+        check_host(config)
     data = config.data
     ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
     _check_resume(config.trainer)

@@ -62,12 +62,19 @@ class StopRequest:
 def forwarding_sigterm(file: Path) -> Iterator[dict[str, str]]:
     """While the block runs, SIGTERM to this process makes `file` and ends nothing; only in the main thread.
 
-    Yields what the ranks need in their environment.
+    A handler that was there is called too. Yields what the ranks need in their environment.
     """
     if threading.current_thread() is not threading.main_thread():
         yield {}
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: file.touch())
+    before = signal.getsignal(signal.SIGTERM)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        file.touch()
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGTERM, note)
     try:
         yield {STOP_FILE: str(file)}
     finally:

@@ -26,6 +26,7 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
+from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _set_up(config: Config) -> Worker:
         seed=config.trainer.seed,
         timeout_seconds=config.launch.timeout_seconds,
     )
+    random_state.seed(config.trainer.seed, layout.rank)
     groups = parallel.groups()
     # How long data and weights take depends on how much there is.
     with heartbeat.allow(config.launch.timeout_seconds):

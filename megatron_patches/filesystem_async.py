@@ -1,7 +1,8 @@
 """Checkpoint files written by the rank itself, in threads, instead of by processes that it forks.
 
 A rank holds threads (gloo or NCCL, autograd, the intra-op pool) that a forked child inherits in whatever
-state they are in; and when a forked writer is killed, upstream waits for its token for ever.
+state they are in; and when a forked writer is killed, upstream waits for its token for ever. A file that
+cannot be written is an error where it is written.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def _write_in_threads(
     with ThreadPoolExecutor(len(write_buckets)) as pool:
         list(pool.map(write, range(len(write_buckets))))
     by_bucket = dict(results.get_nowait() for _ in write_buckets)
-    failures = [result for result in by_bucket.values() if isinstance(result, Exception)]
-    global_results_queue.put(failures[0] if failures else by_bucket)
+    for result in by_bucket.values():
+        if isinstance(result, Exception):
+            raise result
+    global_results_queue.put(by_bucket)
 
 
 def _queue_in_process(_: Callable[[], Any]) -> Callable[[], Any]:
@@ -57,6 +60,14 @@ PATCHES = (
         remove_when="a save that nobody asked to be asynchronous is written by the rank itself",
         wrap=lambda _: _write_in_threads,
         upstream_sha={"0.16.1": "bef05e8d525e"},
+        kind=Kind.REPLACEMENT,
+    ),
+    Patch(
+        target=f"{_MODULE}:FileSystemWriterAsync.write_preloaded_data_multithread",
+        why="answers a file that cannot be written with an assertion about a type, and the reason is lost",
+        remove_when="what a writer raises reaches the caller of the save",
+        wrap=lambda _: _write_in_threads,
+        upstream_sha={"0.19.2": "63c5718c16d4"},
         kind=Kind.REPLACEMENT,
     ),
     Patch(

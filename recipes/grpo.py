@@ -14,6 +14,7 @@ from flexfloor.config import Config
 from flexfloor.data.types import Prompt
 from flexfloor.journal import Journal
 from flexfloor.recipes.grpo_run import Run, open_run, save
+from flexfloor.shared_folder import require_shared_folder
 from flexfloor.stages.advantages import form_advantages
 from flexfloor.stages.old_logprobs import recompute
 from flexfloor.stages.reference import add_reference
@@ -33,7 +34,9 @@ def train(config: Config) -> None:
     """Train from the start or from the checkpoint that `trainer.resume_mode` finds."""
     stop = StopRequest()
     stop.listen()
-    run = open_run(set_up(config), stop)
+    worker = set_up(config)
+    require_shared_folder("trainer.default_local_dir", Path(config.trainer.default_local_dir))
+    run = open_run(worker, stop)
     journal, trainer = run.journal, config.trainer
     step = run.first_step - 1
     while step < trainer.total_training_steps and not stop.granted:
@@ -50,9 +53,11 @@ def train(config: Config) -> None:
             metrics |= compared | formed
             metrics["critic/trained_fraction"] = len(samples) / len(rollout.responses)
             metrics |= update(run, parts)
+            is_best = False
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
-            if stop.grant() or due(step, trainer.save_freq, trainer.total_training_steps):
+                is_best = run.best.note(step, metrics)
+            if stop.grant() or is_best or due(step, trainer.save_freq, trainer.total_training_steps):
                 save(run, step)
         if due(step, trainer.test_freq, trainer.total_training_steps):
             journal.draw(step)

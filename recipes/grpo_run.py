@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from flexfloor import heartbeat
 from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
 from flexfloor.recipes.sft import warm_start
+from flexfloor.stages.best import BestStep
 from flexfloor.stages.reference import keep_reference
 from flexfloor.stages.resume import (
     checkpoint_to_resume,
@@ -36,6 +38,7 @@ class Run:
     train_step: TrainStep
     reference: ReferenceWeights | None
     """None without a KL term."""
+    best: BestStep
     first_step: int
     """First step that is still to be trained."""
 
@@ -50,46 +53,64 @@ def open_run(worker: Worker, stop: StopRequest) -> Run:
         seed=config.data.seed,
         fingerprint=fingerprint(worker.prompts["train"]),
     )
-    checkpoint = checkpoint_to_resume(config.trainer)
-    if checkpoint is not None:
-        require_same_model(checkpoint, worker.model_identity)
-        train_step = build_train_step(worker)
-        with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
-            extra = load_checkpoint(
-                checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
-            )
-            reference = keep_reference(worker, checkpoint)
-        sampler.load_state_dict(extra["sampler"])
-        first_step = extra["step"] + 1
-        set_aside_from(config.trainer, first_step)
-        journal = Journal(config, worker.layout, run_id=extra["run_id"], first_step=first_step)
-        journal.console.line(f"resumed from {checkpoint}, {config.trainer.total_training_steps} steps in all")
-        return Run(
-            worker=worker,
-            journal=journal,
-            sampler=sampler,
-            train_step=train_step,
-            reference=reference,
-            first_step=first_step,
+    best = BestStep(checkpoints_folder(config.trainer), enabled=config.trainer.save_best)
+    with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
+        checkpoint = checkpoint_to_resume(config.trainer)
+    if checkpoint is None:
+        return _begin(worker, sampler, best, stop)
+    return _resume(worker, sampler, best, checkpoint)
+
+
+def _resume(worker: Worker, sampler: PromptSampler, best: BestStep, checkpoint: Path) -> Run:
+    trainer = worker.config.trainer
+    require_same_model(checkpoint, worker.model_identity)
+    train_step = build_train_step(worker)
+    with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
+        extra = load_checkpoint(
+            checkpoint, model=[worker.ddp], optimizer=train_step.optimizer, scheduler=train_step.scheduler
         )
+        reference = keep_reference(worker, checkpoint)
+    sampler.load_state_dict(extra["sampler"])
+    first_step = extra["step"] + 1
+    set_aside_from(trainer, first_step)
+    best.load_state_dict(extra["best"])
+    best.link()
+    journal = Journal(worker.config, worker.layout, run_id=extra["run_id"], first_step=first_step)
+    journal.console.line(f"resumed from {checkpoint}, {trainer.total_training_steps} steps in all")
+    return Run(
+        worker=worker,
+        journal=journal,
+        sampler=sampler,
+        train_step=train_step,
+        reference=reference,
+        best=best,
+        first_step=first_step,
+    )
+
+
+def _begin(worker: Worker, sampler: PromptSampler, best: BestStep, stop: StopRequest) -> Run:
+    config = worker.config
     set_aside_from(config.trainer, 0)
+    best.link()
     journal = Journal(config, worker.layout)
     with journal.step(0) as metrics:
         if config.sft.steps:
             metrics |= warm_start(worker, journal)
         # Built after the warm start: an optimizer may hold copies of the weights it was built from.
-        train_step = build_train_step(worker)
         run = Run(
             worker=worker,
             journal=journal,
             sampler=sampler,
-            train_step=train_step,
+            train_step=build_train_step(worker),
             reference=keep_reference(worker),
+            best=best,
             first_step=1,
         )
+        is_best = False
         if config.trainer.val_before_train:
             metrics |= validate(worker, journal, 0)
-        if stop.grant() or config.trainer.save_freq > 0:
+            is_best = best.note(0, metrics)
+        if stop.grant() or is_best or config.trainer.save_freq > 0:
             save(run, 0)
     return run
 
@@ -109,6 +130,9 @@ def save(run: Run, step: int) -> None:
                 "run_id": run.journal.run_id,
                 "sampler": run.sampler.state_dict(),
                 "model": run.worker.model_identity,
+                "best": run.best.state_dict(),
             },
             keep=run.worker.config.trainer.max_ckpt_to_keep,
+            spare=run.best.spared,
         )
+        run.best.link()

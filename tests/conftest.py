@@ -1,10 +1,14 @@
 """Set-up that every test shares."""
 
+import hypothesis
 import pytest
 
 from megatron_patches import quiet
 
 quiet.silence_expected()
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("flexfloor", deadline=None)
+hypothesis.settings.load_profile("flexfloor")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -26,7 +26,12 @@ class TinyTraining:
 
 
 def build(
-    *, ep_size: int, dtype: torch.dtype = torch.float32, seed: int = 1, hidden_size: int = 32
+    *,
+    ep_size: int,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
+    hidden_size: int = 32,
+    shard_optimizer: bool = False,
 ) -> TinyTraining:
     """Model, optimizer and schedule with parallel state made for `ep_size`; all ranks call it."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -48,11 +53,21 @@ def build(
         share_embeddings_and_output_weights=False,
         pg_collection=groups,
     )
-    ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=False, use_distributed_optimizer=False)
+    ddp_config = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=dtype is torch.bfloat16, use_distributed_optimizer=shard_optimizer
+    )
     ddp = DistributedDataParallel(config, ddp_config, model, pg_collection=groups)
     ddp.broadcast_params()
     optimizer = get_megatron_optimizer(
-        OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=0.0, clip_grad=0.1, bf16=False, params_dtype=dtype),
+        OptimizerConfig(
+            optimizer="adam",
+            lr=1e-2,
+            min_lr=0.0,
+            clip_grad=0.1,
+            bf16=dtype is torch.bfloat16,
+            params_dtype=dtype,
+            use_distributed_optimizer=shard_optimizer,
+        ),
         [ddp],
     )
     scheduler = OptimizerParamScheduler(
@@ -71,14 +86,18 @@ def build(
     return TinyTraining(ddp=ddp, optimizer=optimizer, scheduler=scheduler, groups=groups)
 
 
-def step(training: TinyTraining, number: int) -> tuple[float, float]:
-    """One update on this rank's batch for step `number`; returns its mean loss and the gradient norm."""
+def step(training: TinyTraining, number: int, input_ids: torch.Tensor | None = None) -> tuple[float, float]:
+    """One update for step `number` on this rank's `input_ids` [rows, NUM_TOKENS], its own batch when None.
+
+    Returns this rank's mean loss and the gradient norm of all.
+    """
     from megatron.core.distributed import finalize_model_grads
 
     training.ddp.zero_grad_buffer()
     training.optimizer.zero_grad()
-    generator = torch.Generator().manual_seed(100 * number + dist.get_rank())
-    input_ids = torch.randint(0, VOCAB_SIZE, (2, NUM_TOKENS), generator=generator)
+    if input_ids is None:
+        generator = torch.Generator().manual_seed(100 * number + dist.get_rank())
+        input_ids = torch.randint(0, VOCAB_SIZE, (2, NUM_TOKENS), generator=generator)
     position_ids = torch.arange(NUM_TOKENS)[None].expand_as(input_ids)
     hidden_ahead = torch.triu(torch.ones(1, 1, NUM_TOKENS, NUM_TOKENS, dtype=torch.bool), 1)
     loss = training.ddp(input_ids, position_ids, hidden_ahead, labels=input_ids)

@@ -4,10 +4,11 @@ from flexfloor.config.compose import compose, to_yaml
 from flexfloor.config.generate import GenerateConfig
 from flexfloor.config.launch import LaunchConfig, ParallelConfig
 from flexfloor.config.sft import SftConfig
+from flexfloor.config.slurm import SlurmConfig
 from flexfloor.config.tokenizer import TokenizerConfig
 from flexfloor.config.trainer import TrainerConfig
 from flexfloor.config.tree import Config
-from flexfloor.config.validate import can_validate, validate, world_size
+from flexfloor.config.validate import can_validate, is_rank, validate, world_size
 
 __all__ = [
     "Config",
@@ -15,10 +16,12 @@ __all__ = [
     "LaunchConfig",
     "ParallelConfig",
     "SftConfig",
+    "SlurmConfig",
     "TokenizerConfig",
     "TrainerConfig",
     "can_validate",
     "compose",
+    "is_rank",
     "to_yaml",
     "validate",
     "world_size",

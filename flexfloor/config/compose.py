@@ -32,7 +32,7 @@ def compose(overrides: list[str], config_dir: Path | None = None) -> Config:
 
     Args:
         overrides: e.g. `["recipe=tiny-mixtral", "rollout.n=4"]`.
-        config_dir: folder with further group folders (`recipe/`, `model/`), besides the shipped ones.
+        config_dir: folder with further group folders (`recipe/`, `model/`, ...), besides the shipped ones.
 
     Raises:
         ConfigError: an unknown recipe or field, a value of the wrong kind or out of range, or

@@ -50,16 +50,21 @@ def is_list(name: str) -> bool:
     return typing.get_origin(all_fields().get(_normal(name))) is list
 
 
+def is_mapping(name: str) -> bool:
+    """Whether the field `name` holds a mapping, below which every name is allowed."""
+    return typing.get_origin(all_fields().get(_normal(name))) is dict
+
+
 def is_container(name: str) -> bool:
     """Whether the field `name` holds more than one plain value: a section, a list or a mapping."""
-    return is_section(name) or typing.get_origin(all_fields().get(_normal(name))) in (list, dict)
+    return is_section(name) or is_list(name) or is_mapping(name)
 
 
 def is_free(name: str) -> bool:
     """Whether `name` lies below a field that holds a mapping, where every name is allowed."""
     parts = _normal(name).split(".")
     above = (".".join(parts[:end]) for end in range(1, len(parts)))
-    return any(typing.get_origin(all_fields().get(name)) is dict for name in above)
+    return any(is_mapping(name) for name in above)
 
 
 def kind_of(name: str) -> str:

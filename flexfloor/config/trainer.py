@@ -27,6 +27,9 @@ class TrainerConfig:
     """steps between checkpoints, the last step always has one; -1 = none, unless SIGTERM stops the run"""
     max_ckpt_to_keep: int | None = None
     """newest checkpoints that stay, older ones go when one is saved; null = all stay"""
+    save_best: bool = False
+    """save a checkpoint whenever a validation beats all before (mean over sources of val-core/*/mean@N), and
+    keep the best one whatever `max_ckpt_to_keep` says; `checkpoints/best` leads to it"""
     test_freq: int = NEVER
     """steps between validations, the last step always has one; -1 = none during training"""
     val_before_train: bool = True
@@ -41,7 +44,7 @@ class TrainerConfig:
     resume_from_path: str | None = None
     """folder of one checkpoint, for resume_mode=path"""
     seed: int = 0
-    """of the initial weights and of the sampled tokens"""
+    """of the initial weights, the sampled tokens, and the generators of each rank"""
 
     def __post_init__(self) -> None:
         for name in ("project_name", "experiment_name"):

@@ -32,13 +32,14 @@ def validate(config: Config) -> None:
         _mini_batches,
         _kv_budget,
         _prompts,
+        _best_by_validation,
     ):
         check(config)
 
 
 def world_size(launch: LaunchConfig, environ: Mapping[str, str] = os.environ) -> int:
-    """Ranks of the run: torchrun's when it started this process, else `launch.nproc`."""
-    return int(environ["WORLD_SIZE"]) if _torchrun(environ) else launch.nproc
+    """Ranks of the run: those of the launcher that started this process as one, else `launch.num_ranks`."""
+    return int(environ["WORLD_SIZE"]) if is_rank(environ) else launch.num_ranks
 
 
 def can_validate(data: DataConfig) -> bool:
@@ -46,7 +47,8 @@ def can_validate(data: DataConfig) -> bool:
     return bool(data.val_files) or (bool(data.tasks) and data.val_size > 0)
 
 
-def _torchrun(environ: Mapping[str, str]) -> bool:
+def is_rank(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one rank of a run."""
     return "RANK" in environ and "WORLD_SIZE" in environ
 
 
@@ -68,7 +70,8 @@ def _numbers(node: Any, name: str) -> Iterator[tuple[str, float]]:
 
 def _ranks_by_groups(config: Config) -> None:
     ranks, ep = world_size(config.launch), config.parallel.ep
-    name = "WORLD_SIZE" if _torchrun(os.environ) else "launch.nproc"
+    started = "launch.slurm.nodes x launch.nproc" if config.launch.kind == "slurm" else "launch.nproc"
+    name = "WORLD_SIZE" if is_rank() else started
     require(ranks % ep == 0, name, ranks, f"a multiple of parallel.ep = {ep}")
 
 
@@ -116,3 +119,12 @@ def _prompts(config: Config) -> None:
     every = config.trainer.test_freq
     allowed = "-1 without data.val_files or data.val_size: there is nothing to validate on"
     require(can_validate(config.data) or every == NEVER, "trainer.test_freq", every, allowed)
+
+
+def _best_by_validation(config: Config) -> None:
+    trainer = config.trainer
+    allowed = (
+        "false without validation during training: set trainer.test_freq, and data.val_files or data.val_size"
+    )
+    validates = can_validate(config.data) and trainer.test_freq != NEVER
+    require(validates or not trainer.save_best, "trainer.save_best", trainer.save_best, allowed)

@@ -33,7 +33,7 @@ def demonstrate(
     """One demonstration a prompt, in order.
 
     Raises:
-        DataError: naming the prompt whose ground truth is no text, contains EOS, or is longer than
+        DataError: naming the prompt whose ground truth is no (Unicode) text, contains EOS, or is longer than
             `max_response_length` tokens with its EOS.
     """
     return [
@@ -52,6 +52,10 @@ def _answer_ids(
     where = f"prompt {prompt.uid}: its ground truth"
     if not isinstance(prompt.ground_truth, str):
         raise DataError(f"{where} is a {type(prompt.ground_truth).__name__}, SFT needs a text")
+    try:
+        prompt.ground_truth.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where} is not valid Unicode: {error}") from error
     token_ids = tokenizer(prompt.ground_truth, add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id in token_ids:
         raise DataError(f"{where} contains the end-of-sequence token {tokenizer.eos_token}")

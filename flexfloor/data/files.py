@@ -47,6 +47,8 @@ def _parse_json(line: bytes, where: str) -> dict[str, Any]:
         record = json.loads(line)
     except ValueError as error:
         raise DataError(f"{where}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise DataError(f"{where}: values are nested too deeply to be read") from error
     if not isinstance(record, dict):
         raise DataError(f"{where}: holds a {type(record).__name__}, allowed: an object of columns")
     return record

@@ -14,6 +14,9 @@ from flexfloor.data.files import read_records
 from flexfloor.data.types import Row
 from flexfloor.errors import DataError
 
+MAX_NAME_CHARACTERS = 200
+"""Of a data source and of a uid, which stand in metrics' names, files and messages."""
+
 
 def read_rows(paths: Sequence[str], setting: str, prompt_key: str) -> list[Row]:
     """All rows of the files `paths` in order; `setting` is the field that names them, for errors.
@@ -35,12 +38,16 @@ def parse_row(record: Mapping[str, Any], *, where: str, prompt_key: str = "promp
     if "ground_truth" not in reward_model:
         raise DataError(f"{where}: column reward_model has no ground_truth, it has: {_names(reward_model)}")
     prompt = columns.required(prompt_key, (list, str), "a list of messages")
+    extra_info = columns.optional("extra_info", Mapping, "an object", default={})
+    _check_uid(extra_info.get("uid"), f"{where}: column extra_info, uid")
+    data_source = columns.required("data_source", str, "a string")
+    _check_name(data_source, f"{where}: column data_source")
     return Row(
         where=where,
-        data_source=columns.required("data_source", str, "a string"),
+        data_source=data_source,
         messages=_messages(prompt, f"{where}: column {prompt_key}"),
         ground_truth=reward_model["ground_truth"],
-        extra_info=columns.optional("extra_info", Mapping, "an object", default={}),
+        extra_info=extra_info,
         ability=columns.optional("ability", str, "a string", default=""),
     )
 
@@ -81,6 +88,24 @@ def _check_message(message: Any, where: str) -> None:
     for key in ("role", "content"):
         if not isinstance(message.get(key), str):
             raise DataError(f"{where}: {key} is {_kind(message.get(key))}, allowed: a string")
+
+
+def _check_uid(value: Any, where: str) -> None:
+    if value is not None and not isinstance(value, str | int):
+        raise DataError(f"{where} is {_kind(value)}, allowed: a string or a whole number")
+    if isinstance(value, str):
+        _check_name(value, where)
+
+
+def _check_name(value: str, where: str) -> None:
+    """What becomes part of files and metrics' names has to be text that can be written."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where} is not valid Unicode: {error}") from error
+    if not 0 < len(value.strip()) <= MAX_NAME_CHARACTERS:
+        allowed = f"1 to {MAX_NAME_CHARACTERS}, one of them no space"
+        raise DataError(f"{where} has {len(value)} characters, allowed: {allowed}")
 
 
 def _kind(value: Any) -> str:

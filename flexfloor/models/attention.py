@@ -95,7 +95,11 @@ class RolloutSelfAttention(SelfAttention):
         mixed = mixed.view(0, self.num_query_groups_per_partition, heads_per_group + 2, dim)
         query, key, value = mixed.split([heads_per_group, 1, 1], dim=2)
         query = query.reshape(0, self.num_attention_heads_per_partition, dim)
-        return self.q_layernorm(query), self.k_layernorm(key[:, :, 0]), value[:, :, 0]
+        key = key[:, :, 0]
+        # A family that norms no queries and keys has identities in their place, or from 0.19 on None.
+        query = query if self.q_layernorm is None else self.q_layernorm(query)
+        key = key if self.k_layernorm is None else self.k_layernorm(key)
+        return query, key, value[:, :, 0]
 
 
 class PackedCoreAttention(MegatronModule):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flexfloor.data.config import TaskConfig
@@ -62,20 +62,30 @@ def is_task_source(data_source: str) -> bool:
 
 
 def _check_scorable(prompt: Prompt) -> None:
-    if "metadata" not in prompt.extra_info:
+    where = f"prompt {prompt.uid} of {prompt.data_source}"
+    if not isinstance(prompt.extra_info.get("metadata"), Mapping):
         raise ConfigError(
-            f"prompt {prompt.uid} of {prompt.data_source}: the task's scorer needs extra_info.metadata; "
+            f"{where}: the task's scorer needs the object extra_info.metadata; "
             "add it, or set reward.custom_reward_function.path"
+        )
+    if not isinstance(prompt.extra_info.get("task_options") or {}, Mapping):
+        raise ConfigError(
+            f"{where}: extra_info.task_options must be an object of the task's options, or null"
         )
 
 
 def _create(prompt: Prompt) -> ProceduralDataset:
     name = prompt.data_source.removeprefix(SOURCE_PREFIX)
-    return create_task(TaskConfig(name=name, config=_options(prompt)), seed=0, size=1)
+    try:
+        return create_task(TaskConfig(name=name, config=_options(prompt)), seed=0, size=1)
+    except ConfigError as error:
+        raise ConfigError(f"prompt {prompt.uid} of {prompt.data_source} has no scorer: {error}") from error
 
 
 def _options(prompt: Prompt) -> dict[str, Any]:
-    return dict(prompt.extra_info.get("task_options") or {})
+    # Parquet holds null where another row has an option and this one does not.
+    options = prompt.extra_info.get("task_options") or {}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _key(prompt: Prompt) -> str:

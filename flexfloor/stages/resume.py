@@ -1,11 +1,14 @@
 """Which checkpoint a run goes on from, and what becomes of those that it leaves behind.
 
 Invariants:
+- A run goes on from files that are what was written, checked to the bit before anything is loaded.
+- A run that has checkpoints never starts anew without being asked to.
 - Checkpoints of steps that a run trains again are set aside, never found again as its own.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ import torch.distributed as dist
 
 from flexfloor.config import TrainerConfig
 from flexfloor.errors import CheckpointError
-from flexfloor.train.checkpoint import latest_checkpoint, read_extra
-from flexfloor.train.checkpoint_folder import move_from
+from flexfloor.train.checkpoint import read_extra, require_intact
+from flexfloor.train.checkpoint_folder import has_any, move_from, whole_checkpoints
+
+logger = logging.getLogger(__name__)
 
 
 def checkpoints_folder(trainer: TrainerConfig) -> Path:
@@ -24,11 +29,41 @@ def checkpoints_folder(trainer: TrainerConfig) -> Path:
 
 
 def checkpoint_to_resume(trainer: TrainerConfig) -> Path | None:
-    """The checkpoint that `trainer.resume_mode` asks for, the same on every rank; None to start anew."""
-    found: list[Path | None] = [None]
-    if dist.get_rank() == 0 and trainer.resume_mode != "disable":
-        given = trainer.resume_from_path
-        found = [latest_checkpoint(checkpoints_folder(trainer)) if given is None else Path(given)]
+    """The checkpoint that `trainer.resume_mode` asks for, the same on every rank; None to start anew.
+
+    Raises:
+        CheckpointError: on every rank, when the given one is damaged, or each of several that there are.
+    """
+    if trainer.resume_mode == "disable":
+        return None
+    if trainer.resume_from_path is not None:
+        require_intact(Path(trainer.resume_from_path))
+        return Path(trainer.resume_from_path)
+    folder = checkpoints_folder(trainer)
+    paths, has_broken = _found_by_first_rank(folder)
+    for path in paths:
+        try:
+            require_intact(path)
+        except CheckpointError as error:
+            has_broken = True
+            if dist.get_rank() == 0:
+                logger.warning("passing over %s: %s", path, error)
+        else:
+            return path
+    if has_broken:
+        raise CheckpointError(
+            f"no checkpoint in {folder} is whole (see the warnings above); "
+            "trainer.resume_mode=disable starts anew and sets them aside"
+        )
+    return None
+
+
+def _found_by_first_rank(folder: Path) -> tuple[list[Path], bool]:
+    """Checkpoints in `folder` whose files are all there, newest first; and whether there are others."""
+    found: list[Any] = [None]
+    if dist.get_rank() == 0:
+        paths = list(whole_checkpoints(folder))
+        found = [(paths, has_any(folder) and not paths)]
     dist.broadcast_object_list(found, src=0)
     return found[0]
 

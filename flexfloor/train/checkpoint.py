@@ -2,37 +2,41 @@
 
 A checkpoint holds model and optimizer (sharded), schedule, the reference policy of a run that has one, what
 the caller adds (`extra`, taken from rank 0), and every rank's random states. The ranks share the folder's
-file system. The weights load at any EP size; a run goes on at any EP size above 1, or at 1 if it was saved
-at 1, because upstream keeps the experts' optimizer state under other names there.
+file system. A run goes on with any number of ranks and at any EP size.
 
 Invariants:
-- What is loaded equals what was saved, and nothing of it is silently left at its initial value.
+- What is loaded equals what was saved, and nothing of it is silently left at its initial value; only the
+  random states of ranks under another layout have no meaning there and stay as the start made them.
 - A half-written checkpoint is never taken for a whole one (see `checkpoint_folder`).
-- A failure on one rank is a `CheckpointError` on all of them.
+- A failure on one rank ends all of them with its message (see `rank_failure`).
 """
 
 from __future__ import annotations
 
 import logging
-import textwrap
-from collections.abc import Callable
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing
-from megatron.core.dist_checkpointing.core import CheckpointingException
 from megatron.core.dist_checkpointing.validation import StrictHandling
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
-from torch.distributed.checkpoint.api import CheckpointException
+from megatron.core.utils import get_model_config
 
 from flexfloor.errors import CheckpointError
-from flexfloor.train import checkpoint_folder, random_state
+from flexfloor.train import checkpoint_folder, checksums, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
+from flexfloor.train.optimizer import restore_schedule
+from flexfloor.train.optimizer_state import OptimizerState, forget, has_stepped
 from flexfloor.train.plain_data import read_plain, write_plain
+from flexfloor.train.rank_failure import at_once, on_every_rank, on_first_rank
 from flexfloor.train.reference import ReferenceWeights
+from flexfloor.train.shard_writer import write_shards
 
 __all__ = [
     "has_reference",
@@ -40,6 +44,7 @@ __all__ = [
     "load_checkpoint",
     "load_weights",
     "read_extra",
+    "require_intact",
     "save_checkpoint",
 ]
 
@@ -60,6 +65,7 @@ def save_checkpoint(
     extra: dict[str, Any],
     reference: ReferenceWeights | None = None,
     keep: int | None = None,
+    spare: Collection[int] = (),
 ) -> Path:
     """Write the checkpoint of `step` and return its folder, `folder`/step_000010 for step 10.
 
@@ -68,28 +74,32 @@ def save_checkpoint(
         model: Megatron modules, wrapped for data parallelism or not.
         extra: plain data (see `plain_data`); rank 0's is written.
         reference: of `model`; None when there is no reference policy.
-        keep: how many checkpoints to leave in `folder`, this one included; all when None.
+        keep: how many of the newest checkpoints to leave in `folder`, this one included; all when None.
+        spare: steps whose checkpoints are left beside them.
 
     Raises:
-        CheckpointError: on every rank, when any of them cannot write.
+        CheckpointError: when any rank cannot write (see `rank_failure`). The checkpoints before stay whole.
     """
     folder = Path(folder)
     partial = checkpoint_folder.partial_folder(folder, step)
-    _on_first_rank(lambda: checkpoint_folder.start(folder, step), f"cannot write to {folder}")
     complaint = f"cannot write {partial}"
-    has_stepped = any(part.state for part in _torch_optimizers(optimizer))
-    _on_every_rank(lambda: _write_plain_parts(partial, extra, has_stepped), complaint)
-    stateful = optimizer if has_stepped else None
-    _on_every_rank(lambda: _write_sharded(partial, model, stateful, scheduler), complaint)
-    if reference is not None:
-        _write_reference(partial / _REFERENCE, model, reference, complaint)
-    world_size = dist.get_world_size()
-    _on_first_rank(lambda: checkpoint_folder.finish(folder, step, world_size), f"cannot finish {partial}")
+    with _removed_if_failed(partial):
+        on_first_rank(lambda: checkpoint_folder.start(folder, step), f"cannot write to {folder}")
+        plain = {"extra": extra, "has_stepped": has_stepped(optimizer)}
+        on_every_rank(lambda: _write_plain_parts(partial, plain), complaint)
+        state = _sharded_weights(model) | {"scheduler": scheduler.state_dict()}
+        if plain["has_stepped"]:
+            state["optimizer"] = _optimizer_state(optimizer, state, is_loading=False).to_save()
+        write_shards(state, partial / _WEIGHTS, complaint)
+        if reference is not None:
+            _write_reference(partial / _REFERENCE, model, reference, complaint)
+        _finish(folder, step, _layout(model))
     if keep is not None:
-        _on_first_rank(
-            lambda: checkpoint_folder.prune(folder, keep=keep, newest=step), f"cannot prune {folder}"
+        on_first_rank(
+            lambda: checkpoint_folder.prune(folder, keep=keep, newest=step, spare=spare),
+            f"cannot prune {folder}",
         )
-    return folder / f"step_{step:06d}"
+    return folder / checkpoint_folder.checkpoint_name(step)
 
 
 def load_checkpoint(
@@ -101,17 +111,28 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Load the checkpoint at `path` into model, optimizer, schedule and generators; returns `extra`.
 
-    Generators are restored when the number of ranks is the one of the save; otherwise they are left alone.
+    Generators are restored under the layout (ranks, EP size) of the save; otherwise they are left as they
+    are, since a rank there holds what no rank held here.
 
     Raises:
         CheckpointError: on every rank, when the checkpoint is not whole or does not fit.
     """
     path = Path(path)
     complaint = f"cannot load {path}"
-    manifest = _on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
-    plain = _on_every_rank(lambda: read_plain(path / _PLAIN), complaint)
-    _on_every_rank(lambda: _read_sharded(path, model, optimizer, scheduler, plain["has_stepped"]), complaint)
-    _on_every_rank(lambda: _restore_random_state(path, manifest["world_size"]), complaint)
+    manifest = on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
+    plain = on_every_rank(lambda: read_plain(path / _PLAIN), complaint)
+    wanted = _sharded_weights(model)
+    if plain["has_stepped"]:
+        room = _optimizer_state(optimizer, wanted, is_loading=True)
+        wanted["optimizer"] = room.to_load()
+    state = _load_sharded(path / _WEIGHTS, model, wanted, StrictHandling.RAISE_ALL, complaint)
+    if plain["has_stepped"]:
+        room.load(state["optimizer"])
+    else:
+        forget(optimizer)
+    on_every_rank(lambda: restore_schedule(scheduler, state["scheduler"]), complaint)
+    is_same_layout = manifest["layout"] == _layout(model)
+    on_every_rank(lambda: _restore_random_state(path, is_same_layout), complaint)
     return plain["extra"]
 
 
@@ -125,17 +146,28 @@ def read_extra(path: Path) -> dict[str, Any]:
     return read_plain(Path(path) / _PLAIN)["extra"]
 
 
+def require_intact(path: Path) -> None:
+    """Read all files at `path` and compare them with what was written; the ranks share them out.
+
+    Raises:
+        CheckpointError: on every rank, naming the file that is missing, cut or changed.
+    """
+    complaint = f"cannot use {path}"
+    manifest = on_every_rank(lambda: checkpoint_folder.require_whole(Path(path)), complaint)
+    on_every_rank(lambda: checksums.require_sums(Path(path), manifest["crc32"]), complaint)
+
+
 def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool = False) -> None:
-    """Load only the policy's weights, or the reference's, from the checkpoint at `path` of any EP size.
+    """Load only the policy's weights, or the reference's, from the checkpoint at `path` of any layout.
 
     Raises:
         CheckpointError: on every rank, when the checkpoint is not whole or does not fit.
     """
     path = Path(path)
     complaint = f"cannot load {path}"
-    _on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
+    on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
     folder, wanted = path / (_REFERENCE if of_reference else _WEIGHTS), _sharded_weights(model)
-    _on_every_rank(lambda: _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED), complaint)
+    _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED, complaint)
 
 
 def has_reference(path: Path) -> bool:
@@ -143,117 +175,79 @@ def has_reference(path: Path) -> bool:
     return (Path(path) / _REFERENCE).is_dir()
 
 
-def _write_plain_parts(partial: Path, extra: dict[str, Any], has_stepped: bool) -> None:
+@contextmanager
+def _removed_if_failed(partial: Path) -> Iterator[None]:
+    """Give back the space of a save that fails: on a full disk it would keep other programs from theirs."""
+    try:
+        yield
+    except CheckpointError:
+        if dist.get_rank() == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_plain_parts(partial: Path, plain: dict[str, Any]) -> None:
     rank = dist.get_rank()
     write_plain(partial / f"rank_{rank:05d}", random_state.capture())
     if rank == 0:
-        write_plain(partial / _PLAIN, {"extra": extra, "has_stepped": has_stepped})
+        write_plain(partial / _PLAIN, plain)
         (partial / _WEIGHTS).mkdir()
-
-
-def _write_sharded(
-    partial: Path,
-    model: list[torch.nn.Module],
-    optimizer: MegatronOptimizer | None,
-    scheduler: OptimizerParamScheduler,
-) -> None:
-    state = _sharded_state(model, optimizer, is_loading=False)
-    dist_checkpointing.save({**state, "scheduler": scheduler.state_dict()}, str(partial / _WEIGHTS))
 
 
 def _write_reference(
     folder: Path, model: list[torch.nn.Module], reference: ReferenceWeights, complaint: str
 ) -> None:
-    _on_first_rank(folder.mkdir, complaint)
+    on_first_rank(folder.mkdir, complaint)
     with reference.swapped_in():
-        _on_every_rank(lambda: dist_checkpointing.save(_sharded_weights(model), str(folder)), complaint)
+        write_shards(_sharded_weights(model), folder, complaint)
 
 
-def _read_sharded(
-    path: Path,
-    model: list[torch.nn.Module],
-    optimizer: MegatronOptimizer,
-    scheduler: OptimizerParamScheduler,
-    has_stepped: bool,
-) -> None:
-    wanted = _sharded_state(model, optimizer if has_stepped else None, is_loading=True)
-    state = _load_sharded(path / _WEIGHTS, model, wanted, StrictHandling.RAISE_ALL)
-    if has_stepped:
-        optimizer.load_state_dict(state["optimizer"])
-    else:
-        for part in _torch_optimizers(optimizer):
-            part.state.clear()
-    _load_schedule(scheduler, state["scheduler"])
+def _finish(folder: Path, step: int, layout: dict[str, int]) -> None:
+    partial = checkpoint_folder.partial_folder(folder, step)
+    names = on_every_rank(lambda: checkpoint_folder.file_sizes(partial), f"cannot read {partial}")
+    mine = on_every_rank(lambda: checksums.sums_of_mine(partial, names, sync=True), f"cannot write {partial}")
+    sums = checksums.gathered(mine)
+    on_first_rank(
+        lambda: checkpoint_folder.finish(folder, step, layout=layout, sums=sums), f"cannot finish {partial}"
+    )
 
 
 def _load_sharded(
-    folder: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling
+    folder: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling, complaint: str
 ) -> dict[str, Any]:
     """Load `wanted`, give the model its weights, and return all that was loaded."""
-    # A Path, because 0.16 calls its methods when a file is missing, as it is in a checkpoint of 0.19.
-    state = dist_checkpointing.load(wanted, folder, strict=strict)
+    with at_once(complaint):
+        # A Path, because 0.16 calls its methods when a file is missing, as it is in a checkpoint of 0.19.
+        state = dist_checkpointing.load(wanted, folder, strict=strict)
     for index, module in enumerate(model):
         _unwrapped(module).load_state_dict(state[f"model_{index}"])
     return state
 
 
-def _restore_random_state(path: Path, saved_by: int) -> None:
-    if saved_by == dist.get_world_size():
+def _restore_random_state(path: Path, is_same_layout: bool) -> None:
+    if is_same_layout:
         random_state.restore(read_plain(path / f"rank_{dist.get_rank():05d}"))
     else:
-        logger.info("saved by %d ranks: random states are not restored", saved_by)
+        logger.info("saved under another layout: random states are not restored")
 
 
 def _sharded_weights(model: list[torch.nn.Module]) -> dict[str, Any]:
     return {f"model_{index}": _unwrapped(module).sharded_state_dict() for index, module in enumerate(model)}
 
 
-def _sharded_state(
-    model: list[torch.nn.Module], optimizer: MegatronOptimizer | None, *, is_loading: bool
-) -> dict[str, Any]:
-    """What upstream saves in shards; without an optimizer that has no step behind it, and so no state."""
-    weights = _sharded_weights(model)
-    if optimizer is None:
-        return weights
-    of_model = weights["model_0"] if len(model) == 1 else weights
-    return {**weights, "optimizer": optimizer.sharded_state_dict(of_model, is_loading=is_loading)}
+def _optimizer_state(
+    optimizer: MegatronOptimizer, weights: dict[str, Any], *, is_loading: bool
+) -> OptimizerState:
+    """State of `optimizer`, which has to have a step behind it unless `is_loading`."""
+    chunks = {name: part for name, part in weights.items() if name.startswith("model_")}
+    of_model = chunks["model_0"] if len(chunks) == 1 else chunks
+    return OptimizerState(optimizer, of_model, is_loading=is_loading)
 
 
-def _torch_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
-    """What `optimizer` is made of; a part without parameters on this rank has none."""
-    parts = getattr(optimizer, "chained_optimizers", [optimizer])
-    return [part.optimizer for part in parts if part.optimizer is not None]
-
-
-def _load_schedule(scheduler: OptimizerParamScheduler, state: dict[str, Any]) -> None:
-    scheduler.num_steps = 0  # upstream adds the steps it loads to those already made
-    try:
-        scheduler.load_state_dict(state)
-    except AssertionError as error:  # the way upstream says that the two schedules differ
-        raise CheckpointError(f"the learning-rate schedule is another one: {error}") from error
+def _layout(model: list[torch.nn.Module]) -> dict[str, int]:
+    """What the share of a rank depends on."""
+    return {"ranks": dist.get_world_size(), "ep": get_model_config(model[0]).expert_model_parallel_size}
 
 
 def _unwrapped(module: torch.nn.Module) -> Any:
     return getattr(module, "module", module)
-
-
-def _on_first_rank(action: Callable[[], Any], complaint: str) -> None:
-    _on_every_rank(action if dist.get_rank() == 0 else lambda: None, complaint)
-
-
-def _on_every_rank(action: Callable[[], Any], complaint: str) -> Any:
-    """Run `action` on this rank, meet the others, and raise on all if it failed on any."""
-    failure: BaseException | None = None
-    value = None
-    try:
-        value = action()
-    except (OSError, CheckpointError, CheckpointingException, CheckpointException) as error:
-        failure = error
-    reasons: list[str | None] = [None] * dist.get_world_size()
-    # Upstream lists every key that does not fit: the first lines say enough for one screen.
-    text = None if failure is None else textwrap.shorten(f"{type(failure).__name__}: {failure}", 600)
-    dist.all_gather_object(reasons, text)
-    for rank, reason in enumerate(reasons):
-        if reason is not None:
-            raise CheckpointError(f"{complaint} (rank {rank}): {reason}") from failure
-    return value

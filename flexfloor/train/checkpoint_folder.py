@@ -1,7 +1,8 @@
 """Folders of checkpoints: names, what makes one whole, how one is put in place, which ones go.
 
-A checkpoint is written into `step_000010.partial` and gets a manifest of its files' sizes last; then the
-folder is renamed to `step_000010`. An older one of the same step is kept as `step_000010.old` until then.
+A checkpoint is written into `step_000010.partial` and gets a manifest of its files' sizes and checksums
+last; then the folder is renamed to `step_000010`. An older one of the same step is kept as
+`step_000010.old` until then.
 
 Invariants:
 - A folder without manifest, or with a file missing or of another size, is never taken for a checkpoint.
@@ -15,6 +16,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from flexfloor.errors import CheckpointError
@@ -22,27 +24,42 @@ from flexfloor.errors import CheckpointError
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+_FIELDS = {"step", "layout", "files", "crc32"}
 _NAME = re.compile(r"step_(\d{6,})(\.old)?")
+
+
+def checkpoint_name(step: int) -> str:
+    """Name of the folder of the finished checkpoint of `step`."""
+    return f"step_{step:06d}"
 
 
 def partial_folder(folder: Path, step: int) -> Path:
     """Where the checkpoint of `step` is written."""
-    return folder / f"step_{step:06d}.partial"
+    return folder / f"{checkpoint_name(step)}.partial"
 
 
 def start(folder: Path, step: int) -> None:
-    """Make an empty partial folder for `step`, in place of what a broken save may have left."""
-    partial = partial_folder(folder, step)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    """Make an empty partial folder for `step`, in place of what broken saves may have left."""
+    for left in folder.glob("step_*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
+    partial_folder(folder, step).mkdir(parents=True)
 
 
-def finish(folder: Path, step: int, world_size: int) -> Path:
-    """Seal the partial folder of `step` and put it in its place; returns that place."""
-    partial, final = partial_folder(folder, step), folder / f"step_{step:06d}"
+def finish(folder: Path, step: int, *, layout: dict[str, int], sums: dict[str, int]) -> Path:
+    """Seal the partial folder of `step` and put it in its place; returns that place.
+
+    Args:
+        layout: of the ranks that wrote it.
+        sums: checksum of each file by its name in the folder.
+    """
+    partial, final = partial_folder(folder, step), folder / checkpoint_name(step)
     old = final.with_name(f"{final.name}.old")
-    manifest = {"format": FORMAT, "step": step, "world_size": world_size, "files": _sizes(partial)}
+    sizes = file_sizes(partial)
+    assert sizes.keys() == sums.keys(), sizes.keys() ^ sums.keys()
+    manifest = {"format": FORMAT, "step": step, "layout": layout, "files": sizes, "crc32": sums}
+    for parent in {(partial / name).parent for name in sizes}:
+        _sync_folder(parent)
     _write_durably(partial / MANIFEST, json.dumps(manifest, indent=1))
     if final.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -59,11 +76,13 @@ def complaint(path: Path) -> str | None:
         manifest = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
         return f"{path / MANIFEST} is missing: the save was not finished"
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, or no JSON
         return f"{path / MANIFEST} cannot be read: {error}"
-    if manifest["format"] != FORMAT:
-        return f"format {manifest['format']} is not the supported {FORMAT}"
-    sizes = _sizes(path)
+    if manifest.get("format") != FORMAT:
+        return f"format {manifest.get('format')} is not the supported {FORMAT}"
+    if missing := _FIELDS - manifest.keys():
+        return f"{path / MANIFEST} lacks {', '.join(sorted(missing))}"
+    sizes = file_sizes(path)
     for name, size in manifest["files"].items():
         if sizes.get(name) != size:
             found = "is missing" if name not in sizes else f"has {sizes[name]} bytes"
@@ -78,18 +97,32 @@ def require_whole(path: Path) -> dict:
     return json.loads((path / MANIFEST).read_text())
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The whole checkpoint of the highest step in `folder`; broken ones are passed over with a warning."""
+def whole_checkpoints(folder: Path) -> Iterator[Path]:
+    """The whole checkpoints in `folder`, the highest step first; it warns of broken ones and skips them."""
     for path in _candidates(folder):
         reason = complaint(path)
         if reason is None:
-            return path
-        logger.warning("passing over %s: %s", path, reason)
-    return None
+            yield path
+        else:
+            logger.warning("passing over %s: %s", path, reason)
 
 
-def prune(folder: Path, *, keep: int, newest: int) -> None:
-    """Of the checkpoints up to step `newest`, leave the `keep` whole ones of the highest steps."""
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The first of `whole_checkpoints`."""
+    return next(whole_checkpoints(folder), None)
+
+
+def has_any(folder: Path) -> bool:
+    """Whether there is a checkpoint in `folder`, whole or broken."""
+    return bool(_candidates(folder))
+
+
+def prune(folder: Path, *, keep: int, newest: int, spare: Collection[int] = ()) -> None:
+    """Of the checkpoints up to step `newest`, leave the `keep` whole ones of the highest steps.
+
+    Args:
+        spare: steps whose checkpoints stay whatever has been saved since.
+    """
     assert keep >= 1, keep
     kept = 0
     for path in _candidates(folder):
@@ -97,7 +130,7 @@ def prune(folder: Path, *, keep: int, newest: int) -> None:
             continue
         if kept < keep and complaint(path) is None:
             kept += 1
-        else:
+        elif _step(path) not in spare:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -123,7 +156,8 @@ def _step(path: Path) -> int:
     return int(match[1])
 
 
-def _sizes(path: Path) -> dict[str, int]:
+def file_sizes(path: Path) -> dict[str, int]:
+    """Bytes of each file below `path` by name, but for the manifest."""
     files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name != MANIFEST)
     return {str(file.relative_to(path)): file.stat().st_size for file in files}
 

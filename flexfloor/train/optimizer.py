@@ -12,6 +12,8 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
@@ -20,6 +22,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.utils import get_model_config
 
 from flexfloor.device import is_cpu_host
+from flexfloor.errors import CheckpointError
 from flexfloor.train.config import OptimConfig
 
 
@@ -78,3 +81,16 @@ def build_scheduler(optimizer: MegatronOptimizer, optim: OptimConfig) -> Optimiz
         use_checkpoint_opt_param_scheduler=False,
         override_opt_param_scheduler=True,
     )
+
+
+def restore_schedule(scheduler: OptimizerParamScheduler, state: dict[str, Any]) -> None:
+    """Put `scheduler` where its `state_dict` was `state`.
+
+    Raises:
+        CheckpointError: the two schedules are not the same.
+    """
+    scheduler.num_steps = 0  # upstream adds the steps it loads to those already made
+    try:
+        scheduler.load_state_dict(state)
+    except AssertionError as error:  # the way upstream says that the two schedules differ
+        raise CheckpointError(f"the learning-rate schedule is another one: {error}") from error

@@ -166,6 +166,18 @@ def write_in_this_process() -> None:
     assert TracedPath.opened_in == os.getpid(), "the bucket was written elsewhere"
 
 
+def fail_to_write() -> None:
+    """A file that cannot be written is an error that says why."""
+    from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+
+    bucket = ("/dev/null/file", "key", ([], []))
+    try:
+        FileSystemWriterAsync.write_preloaded_data_multithread([], False, 0, [bucket], queue.Queue())
+    except NotADirectoryError:
+        return
+    raise AssertionError("the reason was lost")
+
+
 def pass_results_in_this_process(getter: str) -> None:
     """The results of a save need no process of their own."""
     from megatron.core.dist_checkpointing.strategies import filesystem_async
@@ -195,6 +207,9 @@ PROBES = {
     ),
     f"{_STORE}:FileSystemWriterAsync.write_preloaded_data_multiproc": Probe(
         use=write_in_this_process, without="the bucket was written elsewhere"
+    ),
+    f"{_STORE}:FileSystemWriterAsync.write_preloaded_data_multithread": Probe(
+        use=fail_to_write, without="the reason was lost"
     ),
     **{
         f"{_STORE}:{getter}": Probe(

@@ -54,6 +54,10 @@ CASES = {
     "kl k2 and entropy": make_case(SHUFFLED, entropy_coeff=0.3, kl=("k2", 0.4), mode="seq-mean-token-sum"),
     "kl reported only": make_case(budget=30, kl=("k3", 0.0)),
     "one sample": make_case(ONE),
+    # two experts of each layer get a row: under four expert ranks two have neither data nor rows
+    "one row": make_case(
+        [{key: value[:1] if key != "advantage" else value for key, value in NINE[0].items()}]
+    ),
     "two samples and an empty response": make_case([NINE[0], EMPTY, NINE[1]], mode="seq-mean-token-sum"),
     "demonstrations": make_case(budget=20, kind="sft"),
 }

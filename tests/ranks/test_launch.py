@@ -15,7 +15,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from flexfloor import launch
 from flexfloor.errors import ConfigError, RankError, RewardError
 from flexfloor.launch import run_ranks
 
@@ -227,14 +226,6 @@ run_ranks(fail_on, 2, 1, "hang", {str(tmp_path)!r})
     _wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-def test_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    assert not launch.under_torchrun()
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert launch.under_torchrun()
-
-
 def test_runs_as_it_is_under_torchrun(tmp_path: Path) -> None:
     folders = [str(Path(__file__).parent), os.getcwd()]
     script = tmp_path / "script.py"
@@ -242,8 +233,7 @@ def test_runs_as_it_is_under_torchrun(tmp_path: Path) -> None:
         f"""
 import sys; sys.path[:0] = {folders}
 from test_launch import rank_and_sum
-from flexfloor.launch import run_this_rank, under_torchrun
-assert under_torchrun()
+from flexfloor.launch import run_this_rank
 rank, total = run_this_rank(rank_and_sum, 10, threads_per_rank=1)
 open({str(tmp_path)!r} + f"/{{rank}}", "w").write(str(total))
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flexfloor import cli, launch
+from flexfloor import cli, launch, work
 from flexfloor.config import Config, compose
 from flexfloor.errors import DataError, FlexFloorError, RankError, RewardError
 
@@ -67,7 +67,7 @@ def test_the_command_line_starts_without_the_heavy_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "run"), [("train", cli.train_on_rank), ("rollout", cli.generate_on_rank)]
+    ("command", "run"), [("train", work.train_on_rank), ("rollout", work.generate_on_rank)]
 )
 def test_a_command_starts_the_ranks_that_the_settings_ask_for(
     command: str, run: Any, small: list[str], started: list[tuple[Any, ...]]
@@ -95,7 +95,7 @@ def test_under_torchrun_the_process_is_one_rank(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert cli.main(["train", *small]) == 0
-    assert not started and ran == [(cli.train_on_rank, compose(small))]
+    assert not started and ran == [(work.train_on_rank, compose(small))]
 
 
 def test_only_the_first_rank_of_torchrun_reports_at_length(
@@ -223,6 +223,6 @@ def test_a_rank_runs_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
         setattr(fake, name, ran.append)
         monkeypatch.setitem(sys.modules, f"flexfloor.recipes.{module}", fake)
     config = Config()
-    cli.train_on_rank(config)
-    cli.generate_on_rank(config)
+    work.train_on_rank(config)
+    work.generate_on_rank(config)
     assert ran == [config, config]

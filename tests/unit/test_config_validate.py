@@ -71,6 +71,10 @@ def test_the_defaults_with_a_task_fit() -> None:
             "actor.ppo_mini_batch_size = 8: must be a divisor of data.train_batch_size = 4",
         ),
         (
+            {"trainer": TrainerConfig(save_best=True)},
+            "trainer.save_best = true: must be false without validation during training: set trainer.test_",
+        ),
+        (
             {"data": DataConfig(train_files=["a.jsonl"]), "trainer": TrainerConfig(test_freq=5)},
             "trainer.test_freq = 5: must be -1 without data.val_files",
         ),

@@ -33,6 +33,7 @@ def test_exactly_one_eos_ends_an_answer_whatever_padding_is(pad):
     [
         (None, "prompt p: its ground truth is a NoneType, SFT needs a text"),
         (3, "prompt p: its ground truth is a int, SFT needs a text"),
+        ("\ud800", "prompt p: its ground truth is not valid Unicode"),
         ("a<eos>b", "prompt p: its ground truth contains the end-of-sequence token <eos>"),
         ("abcd", "prompt p: its ground truth has 5 tokens with EOS, data.max_response_length=4"),
     ],

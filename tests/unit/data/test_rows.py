@@ -60,6 +60,13 @@ def test_a_missing_column_is_named_with_those_that_are_there(record, name):
         ({"reward_model": "2"}, "column reward_model holds str, allowed: an object with ground_truth"),
         ({"reward_model": {"style": "rule"}}, "column reward_model has no ground_truth, it has: style"),
         ({"extra_info": [1]}, "column extra_info holds list, allowed: an object"),
+        ({"data_source": " "}, "column data_source has 1 characters, allowed: 1 to 200"),
+        ({"data_source": "s" * 201}, "column data_source has 201 characters"),
+        ({"data_source": "\ud800"}, "column data_source is not valid Unicode"),
+        ({"extra_info": {"uid": [1]}}, "column extra_info, uid is list, allowed: a string or a whole number"),
+        ({"extra_info": {"uid": 0.5}}, "column extra_info, uid is float"),
+        ({"extra_info": {"uid": "\ud800"}}, "column extra_info, uid is not valid Unicode"),
+        ({"extra_info": {"uid": "u" * 201}}, "column extra_info, uid has 201 characters"),
         ({"ability": 1}, "column ability holds int, allowed: a string"),
     ],
 )

@@ -68,6 +68,27 @@ def test_prompts_without_what_the_scorer_needs_are_refused(make_prompt):
         TaskScorer([prompt])
 
 
+@pytest.mark.parametrize(
+    ("extra_info", "message"),
+    [
+        ({"metadata": [1]}, "the task's scorer needs the object extra_info.metadata"),
+        ({"metadata": {}, "task_options": ["min_word_len"]}, "extra_info.task_options must be an object"),
+        ({"metadata": {}, "task_options": {"min_word_len": "a"}}, "has no scorer: .* the task rejects it"),
+    ],
+)
+def test_what_the_scorer_cannot_use_names_the_prompt(make_prompt, extra_info, message):
+    with pytest.raises(ConfigError, match=f"^prompt odd of reasoning_gym/spell_backward.*{message}"):
+        TaskScorer([make_prompt("odd", data_source="reasoning_gym/spell_backward", **extra_info)])
+
+
+def test_an_option_that_only_another_row_of_a_parquet_file_has_is_not_there(make_prompt):
+    options = {"min_word_len": 3, "max_time_difference_seconds": None}
+    prompt = make_prompt(
+        ground_truth="sun", data_source="reasoning_gym/spell_backward", metadata={}, task_options=options
+    )
+    assert TaskScorer([prompt])(prompt, "sun", "eos") == 1.0
+
+
 def test_unknown_tasks_are_refused(make_prompt):
     prompt = make_prompt(data_source="reasoning_gym/spell_backwards", metadata={})
     with pytest.raises(ConfigError, match="'spell_backwards' is unknown, nearest: 'spell_backward'"):

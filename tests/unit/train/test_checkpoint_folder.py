@@ -20,7 +20,8 @@ def whole(folder: Path, step: int, text: str = "weights") -> Path:
     (partial / "deep").mkdir()
     (partial / "deep" / "part").write_text(text)
     (partial / "common").write_text("common")
-    return checkpoint_folder.finish(folder, step, world_size=2)
+    sums = {"common": 1, "deep/part": 2}
+    return checkpoint_folder.finish(folder, step, layout={"ranks": 2, "ep": 1}, sums=sums)
 
 
 def steps(folder: Path) -> set[str]:
@@ -51,7 +52,8 @@ def test_other_entries_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["truncate", "remove", "remove manifest", "empty manifest", "other format"]
+    "damage",
+    ["truncate", "remove", "remove manifest", "empty manifest", "other format", "binary", "other content"],
 )
 def test_damaged_checkpoint_is_passed_over_and_named(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
@@ -66,8 +68,12 @@ def test_damaged_checkpoint_is_passed_over_and_named(
         manifest.unlink()
     elif damage == "empty manifest":
         manifest.write_text("")
+    elif damage == "binary":
+        manifest.write_bytes(b"\xff\xfe{}")
+    elif damage == "other content":
+        manifest.write_text(manifest.read_text().replace('"files"', '"fimes"'))
     else:
-        manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+        manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
     with caplog.at_level(logging.WARNING):
         assert latest_checkpoint(tmp_path) == first
     assert str(second) in caplog.text
@@ -77,8 +83,9 @@ def test_damaged_checkpoint_is_passed_over_and_named(
 
 def test_whole_checkpoint_says_what_saved_it(tmp_path: Path) -> None:
     manifest = require_whole(whole(tmp_path, 7))
-    assert (manifest["step"], manifest["world_size"]) == (7, 2)
+    assert (manifest["step"], manifest["layout"]) == (7, {"ranks": 2, "ep": 1})
     assert manifest["files"] == {"common": 6, "deep/part": 7}
+    assert manifest["crc32"] == {"common": 1, "deep/part": 2}
 
 
 def test_same_step_again_takes_the_place(tmp_path: Path) -> None:
@@ -102,6 +109,12 @@ def test_rest_of_a_broken_save_does_not_get_into_the_next(tmp_path: Path) -> Non
     assert "rest" not in require_whole(whole(tmp_path, 1))["files"]
 
 
+def test_a_save_clears_away_what_broken_saves_of_other_steps_left(tmp_path: Path) -> None:
+    checkpoint_folder.start(tmp_path, 1)
+    whole(tmp_path, 2)
+    assert steps(tmp_path) == {"step_000002"}
+
+
 def test_prune_leaves_the_last_whole_ones(tmp_path: Path) -> None:
     for step in range(1, 6):
         whole(tmp_path, step)
@@ -115,3 +128,14 @@ def test_prune_leaves_later_steps_alone(tmp_path: Path) -> None:
         whole(tmp_path, step)
     prune(tmp_path, keep=1, newest=2)
     assert steps(tmp_path) == {"step_000002", "step_000009"}
+
+
+@pytest.mark.parametrize(
+    ("spare", "left"),
+    [({1}, {1, 3, 4}), ({4}, {3, 4}), ({9}, {3, 4}), (set(), {3, 4}), ({1, 2}, {1, 2, 3, 4})],
+)
+def test_prune_spares_a_step_beside_the_newest(tmp_path: Path, spare: set[int], left: set[int]) -> None:
+    for step in (1, 2, 3, 4):
+        whole(tmp_path, step)
+    prune(tmp_path, keep=2, newest=4, spare=spare)
+    assert steps(tmp_path) == {f"step_{step:06d}" for step in left}
