@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py check
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-checkpoint chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-checkpoint chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -55,6 +55,9 @@ test-mcore-next-short: setup ## the part of test-mcore-next that CI runs
 		PYTHONPATH=$(abspath $(MCORE_NEXT)) $(BIN)/python -m pytest tests/patches $(NEXT_SHORT) && \
 		MCORE_NEXT=$(abspath $(MCORE_NEXT)) $(BIN)/python -m pytest tests/versions; \
 	fi
+
+bench-elastic: setup ## an expert group that shrinks while it generates, over a fixed one
+	$(BIN)/python tools/bench_elastic.py
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
 	$(BIN)/python tools/bench_checkpoint.py

@@ -1,17 +1,19 @@
 """Whole runs whose expert group shrinks: they learn what they learn with all ranks kept."""
 
-import json
-
 import pytest
 from small_run import learned, metrics_of, run
 
-EAGER = ["elastic=on", "elastic.interval=2", "elastic.sequences_per_rank=12", "trainer.logger=[console,jsonl]"]
+from flexfloor.ledger.store import read_ledger
+from flexfloor.ledger.types import ROLLOUT
+
+LOGGED = "trainer.logger=[console,jsonl]"
+EAGER = ["elastic=on", "elastic.interval=2", "elastic.sequences_per_rank=12", LOGGED]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folders = {}
-    for name, words in {"on": EAGER, "off": ["elastic=off", EAGER[-1]]}.items():
+    for name, words in {"on": EAGER, "off": ["elastic=off", LOGGED]}.items():
         folders[name] = tmp_path_factory.mktemp(name)
         assert run(folders[name], *words) == 0
     return folders
@@ -36,15 +38,11 @@ def test_what_the_release_saved_is_told(runs):
 
 
 def test_the_ledger_shows_generating_shrinking_and_waiting_of_the_released_rank(runs):
-    lines = [json.loads(line) for line in (runs["on"] / "ledger.jsonl").read_text().splitlines()]
-    released = [line for line in lines if line["rank"] == 1 and line["step"] in (1, 2)]
-    assert len(released) == 2
-    for line in released:
-        states = [each["state"] for each in line["intervals"] if each["stage"] == "rollout"]
-        assert states == ["generating", "shrinking", "generating", "waiting"] or states == [
-            "generating",
-            "shrinking",
-            "waiting",
-        ]
-        assert line["released_s"] is not None
-    assert all(line["released_s"] is None for line in lines if line["rank"] == 0)
+    steps = [records for records in read_ledger(runs["on"] / "ledger.jsonl") if records[0].step > 0]
+    assert len(steps) == 2
+    for first, second in steps:
+        states = [str(each.state) for each in second.intervals if each.stage == ROLLOUT]
+        assert states == ["generating", "shrinking", "generating", "waiting"]
+        assert first.released_s is None
+        assert 0 < second.released_s < max(each.end_s for each in first.intervals if each.stage == ROLLOUT)
+        assert ROLLOUT in {each.stage for each in second.intervals if each.start_s >= second.released_s}
