@@ -68,6 +68,12 @@ def test_other_families_recipes_are_the_demos_with_another_model(recipe: str, sh
     assert all(getattr(other, name) == getattr(mixtral, name) for name in names)
 
 
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_release_ranks_unless_told_otherwise(path: Path) -> None:
+    assert compose([f"recipe={path.stem}"]).elastic.policy == "greedy"
+    assert compose([f"recipe={path.stem}", "elastic=off"]).elastic.policy == "never"
+
+
 def test_the_demo_recipe_is_four_ranks_that_share_the_experts() -> None:
     config = compose(["recipe=tiny-mixtral"])
     assert (config.launch.nproc, config.parallel.ep) == (4, 4)

@@ -16,6 +16,7 @@ from flexfloor.config import (
     world_size,
 )
 from flexfloor.data.config import DataConfig, TaskConfig
+from flexfloor.elastic.config import ElasticConfig
 from flexfloor.errors import ConfigError
 from flexfloor.models.config import ModelConfig
 from flexfloor.rollout.config import RolloutConfig
@@ -77,6 +78,18 @@ def test_the_defaults_with_a_task_fit() -> None:
         (
             {"data": DataConfig(train_files=["a.jsonl"]), "trainer": TrainerConfig(test_freq=5)},
             "trainer.test_freq = 5: must be -1 without data.val_files",
+        ),
+        (
+            {
+                "launch": LaunchConfig(nproc=4),
+                "parallel": ParallelConfig(ep=4),
+                "elastic": ElasticConfig(rungs=[1, 4]),
+            },
+            "elastic.rungs = [1, 4]: must be sizes below parallel.ep = 4",
+        ),
+        (
+            {"elastic": ElasticConfig(policy="greedy"), "rollout": RolloutConfig(path="reference")},
+            "elastic.policy = 'greedy': must be never with rollout.path=reference",
         ),
         ({"data": DataConfig()}, "data.train_files and data.tasks are both empty"),
     ],
