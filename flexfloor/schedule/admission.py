@@ -63,8 +63,7 @@ class Admission:
         max_live: sequences that may be live at once, at least 1.
         """
         self.room, self.predict, self.max_live = room, predict, max_live
-        lengths = np.arange(room.sizes[-1] + 1)
-        self._slot_of_length = np.array(room.sizes)[np.searchsorted(room.sizes, lengths)]
+        self._sizes = np.array(room.sizes)
 
     def plan(self, live: Sequence[Claim], waiting: Iterable[Claim]) -> PassPlan:
         """Args:
@@ -97,13 +96,17 @@ class Admission:
     def _would_fit(self, claims: Sequence[Claim]) -> bool:
         stored = np.array([_stored(claim) for claim in claims])
         passes = np.array([self._passes_left(claim) for claim in claims])
-        if self._slot_of_length[stored + passes - 1].sum() <= self.room.tokens:
+        if self._slots(stored + passes - 1).sum() <= self.room.tokens:
             return True
         # Between two ends the total only grows, so that its peaks are the last passes before an end.
         times = np.unique(passes) - 1
         lengths = np.minimum(stored[:, None] + times, self.room.sizes[-1])
-        taken = self._slot_of_length[lengths] * (times < passes[:, None])
+        taken = self._slots(lengths) * (times < passes[:, None])
         return bool(taken.sum(axis=0).max() <= self.room.tokens)
+
+    def _slots(self, lengths: np.ndarray) -> np.ndarray:
+        """Tokens of the slots that sequences of these lengths fill."""
+        return self._sizes[np.searchsorted(self._sizes, lengths)]
 
     def _passes_left(self, claim: Claim) -> int:
         final = self.predict(claim.uid, claim.num_tokens, claim.max_new_tokens)

@@ -152,31 +152,49 @@ def test_a_reward_that_only_hangs_ends_by_its_own_time_out(tmp_path, capfd):
 
 
 FAMILY = """
+import torch
+from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.models.mixtral import Mixtral
 
 class Broken(Mixtral):
-    def layer_spec(self, *args, **kwargs):
+    def block_spec(self, config):
         raise ZeroDivisionError("no layer for you")
+
+class Hungry(Mixtral):
+    def adapt_attention(self, attention):
+        super().adapt_attention(attention)
+        attention.module = HungryAttention
+
+class HungryAttention(RolloutSelfAttention):
+    def forward(self, *args, inference_context=None, **kwargs):
+        if inference_context is not None:
+            torch.empty(10**13)
+        return super().forward(*args, inference_context=inference_context, **kwargs)
 """
 
 
+def own_family(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Setting for the class `name` of the families above."""
+    (folder / "my_family_of_failures.py").write_text(FAMILY)
+    monkeypatch.syspath_prepend(folder)
+    return f"model.family=my_family_of_failures:{name}"
+
+
 def test_an_exception_names_rank_and_stage_below_its_traceback(tmp_path, capfd, monkeypatch):
-    (tmp_path / "my_broken_family.py").write_text(FAMILY)
-    monkeypatch.syspath_prepend(tmp_path)
-    message = failed(tmp_path / "run", capfd, "model.family=my_broken_family:Broken")
+    message = failed(tmp_path / "run", capfd, own_family(tmp_path, "Broken", monkeypatch))
     *traceback, first, second = message.splitlines()
     assert re.match("flexfloor: rank [01] of 2: ZeroDivisionError: no layer for you", first)
     assert second == "in stage set-up"
-    assert any("my_broken_family.py" in line for line in traceback) and message.count("flexfloor: ") == 1
+    assert any("my_family_of_failures.py" in line for line in traceback) and message.count("flexfloor: ") == 1
 
 
-def test_memory_that_runs_out_is_told_with_what_to_lower(tmp_path, capfd):
-    endless = ["data.max_response_length=1000000000", "rollout.kv_budget_bytes=1000000000000000"]
-    message = failed(tmp_path / "run", capfd, *endless)
+def test_memory_that_runs_out_is_told_with_what_to_lower(tmp_path, capfd, monkeypatch):
+    hungry = [own_family(tmp_path, "Hungry", monkeypatch), "rollout.path=reference"]
+    message = failed(tmp_path / "run", capfd, *hungry)
     [first, *_] = [line for line in message.splitlines() if line.startswith("flexfloor: ")]
     assert first == (
-        "flexfloor: out of memory in stage rollout: lower rollout.kv_budget_bytes = 1000000000000000 or "
-        "rollout.max_live_sequences = 64 or data.max_response_length = 1000000000"
+        "flexfloor: out of memory in stage rollout: lower rollout.kv_budget_bytes = 268435456 or "
+        "rollout.max_live_sequences = 64 or data.max_response_length = 12"
     )
     assert "can't allocate memory" in message
     assert re.search(r"\(on rank [01] of 2, step 1, stage rollout\)", message)
