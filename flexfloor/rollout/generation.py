@@ -96,6 +96,8 @@ class Generation:
         arrived = self.active.shrink(size, standings, self.batch, load)
         if isinstance(self.path, FastPath):
             self.path.host(arrived.guests)
+        elif not self.active.is_released:
+            self.path.place(self.active.placement, self.active.group, arrived.guests)
         self.moved_sequences += len(arrived.sequences)
         self.moved_bytes += arrived.num_bytes
         if self.active.is_released and had_work:

@@ -25,6 +25,21 @@ WAYS = {
         "kv_budget_bytes": 32_000,
         "deal": "backwards",
     },
+    "reference path, every rung": {"elastic": GREEDY, "path": "reference"},
+    "reference path, as early as can be": {
+        "elastic": GREEDY | {"interval": 2, "sequences_per_rank": 21},
+        "path": "reference",
+    },
+    "reference path, when idle": {
+        "elastic": GREEDY | {"policy": "idle"},
+        "path": "reference",
+        "deal": "longest first",
+    },
+    "reference path, all on the last rank": {
+        "elastic": GREEDY | {"sequences_per_rank": 21},
+        "path": "reference",
+        "deal": "last rank",
+    },
 }
 
 
@@ -39,9 +54,8 @@ def generate_all_ways(ep_size, dtype, name):
         rungs = [rung for rung in rungs if rung < ep_size]
         if tuple(rungs) not in ladders:
             ladders[tuple(rungs)] = make_ladder(parallel.groups().ep, rungs, timeout_seconds=60)
-        found[way] = ranks.generate(
-            model, path="fast", ladder=ladders[tuple(rungs)], **{"deal": "by response"} | how
-        )
+        usual = {"path": "fast", "deal": "by response"}
+        found[way] = ranks.generate(model, ladder=ladders[tuple(rungs)], **usual | how)
     return found
 
 
