@@ -1,9 +1,9 @@
 """Megatron's token dispatcher for any hosts of experts: uneven numbers, guests, a smaller group.
 
 Upstream's takes it that every rank holds as many experts as the others, with neighbouring numbers. Here the
-experts that a group hosts are columns in the order of its ranks: a row goes to the rank of each expert that it
-chose, and to no other, in one collective for the numbers of rows, one for rows and one for probabilities;
-one brings the results back. All but the first are differentiable.
+experts that a group hosts are columns in the order of its ranks: a row goes to the rank of each expert that
+it chose, and to no other. One collective tells numbers of rows, one carries rows, one their probabilities,
+and one brings the results back; gradients flow through the last three.
 
 Shapes: T rows of this rank, E experts, C columns (hosted experts by rank), K experts of a row, H hidden,
 N = T * K pairs (row, column) of this rank, R pairs that this rank computes.
@@ -41,7 +41,7 @@ class PlacedDispatcher(MoETokenDispatcher):
         tp_group: dist.ProcessGroup,
     ):
         """Args:
-        hosted: experts that each rank of `group` computes: each of the layer's at one rank, one or more a rank.
+        hosted: experts that each rank of `group` computes, one at least; each of the layer's at one rank.
         """
         columns = [expert for experts in hosted for expert in experts]
         assert len(hosted) == group.size(), (hosted, group.size())
@@ -55,7 +55,7 @@ class PlacedDispatcher(MoETokenDispatcher):
     def dispatch_preprocess(
         self, tokens: Tensor, routing_map: Tensor, probs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Rows [N, H] and probabilities [N] of all pairs, by column; `tokens` are [..., H], the others [T, E]."""
+        """Rows [N, H] and probabilities [N] of all pairs, by column, of [..., H], [T, E] and [T, E]."""
         self._shape = tokens.shape
         columns_C = torch.tensor(self.columns, device=tokens.device)
         column_N, self._row_N = routing_map[:, columns_C].T.nonzero(as_tuple=True)

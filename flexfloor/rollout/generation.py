@@ -65,7 +65,12 @@ class Generation:
             on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
         if not any(counts):
             return None
-        return RowCounts(group=self.active.group, counts=counts, own=self.active.ladder.position)
+        return RowCounts(
+            group=self.active.group,
+            counts=counts,
+            own=self.active.ladder.position,
+            host_of=self.active.placement.host_of,
+        )
 
     def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
         ended = self.batch.advance(self.path.logits(self.batch.context, rows))

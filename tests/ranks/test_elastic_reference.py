@@ -1,4 +1,4 @@
-"""The reference path under a shrink: what Megatron's layer then computes, and what is left of it afterwards."""
+"""The reference path under a shrink: what Megatron's layer computes, and what is left of it afterwards."""
 
 import functools
 import gc
@@ -104,7 +104,7 @@ ROWS = {"many": (5, 40), "on one rank": (0, 3), "one": (1, 0), "none": (0, 0)}
 
 
 def outputs_and_gradients(ep_size):
-    """By placement and rows: what the first layer gives, what it gives at home, gradients of rows and experts."""
+    """By placement and rows: output of the first layer, the same at home, gradients of rows and experts."""
     from flexfloor.elastic.hosting import computing_as, hosted_layer
     from flexfloor.elastic.moe_layer import moe_layers
 
@@ -148,12 +148,16 @@ def test_gradients_under_any_hosts_are_those_of_home():
             torch.testing.assert_close(
                 found[way, name][2], found["home", name][2], rtol=0, atol=1e-12, msg=f"{way}, {name}"
             )
-        at_home, here = ({e: g for found in computed() for e, g in found[w, name][3].items()} for w in ("home", way))
+        at_home, here = (
+            {e: g for found in computed() for e, g in found[w, name][3].items()} for w in ("home", way)
+        )
+        assert name != "many" or all(g.any() for gradients in at_home.values() for g in gradients)
         assert at_home.keys() == here.keys() == set(range(4))
         for expert, gradients in at_home.items():
             for gradient, other in zip(gradients, here[expert], strict=True):
-                torch.testing.assert_close(other, gradient, rtol=0, atol=1e-12, msg=f"{way}, {name}, {expert}")
-    assert any(g.any() for g in at_home[0]) or name == "none"
+                torch.testing.assert_close(
+                    other, gradient, rtol=0, atol=1e-12, msg=f"{way}, {name}, {expert}"
+                )
 
 
 def test_an_expert_without_a_host_or_with_two_is_refused():
