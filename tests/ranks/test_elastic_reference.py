@@ -7,16 +7,18 @@ import weakref
 import gradient_ranks
 import numpy as np
 import pytest
+import rollout_ranks
 import torch
 import torch.distributed as dist
 
 from flexfloor import parallel
 from flexfloor.launch import run_ranks
+from flexfloor.models.mixtral import Mixtral
 
 FAMILIES = ["mixtral", "deepseek_v3"]
 
 
-def shrinking_engine(model, eos_id=-1):
+def new_engine(model, *, path, policy):
     from flexfloor.elastic.config import ElasticConfig
     from flexfloor.elastic.ladder import make_ladder
     from flexfloor.rollout.config import RolloutConfig
@@ -26,9 +28,9 @@ def shrinking_engine(model, eos_id=-1):
     return RolloutEngine(
         model,
         group=group,
-        rollout=RolloutConfig(path="reference", kv_budget_bytes=2**24),
-        eos_id=eos_id,
-        elastic=ElasticConfig(policy="greedy", interval=1),
+        rollout=RolloutConfig(path=path, kv_budget_bytes=2**24),
+        eos_id=-1,
+        elastic=ElasticConfig(policy=policy, interval=1),
         ladder=make_ladder(group, [], timeout_seconds=60),
     )
 
@@ -58,7 +60,8 @@ def generate_watching_guests(model):
     ReferencePath.place = watched
     gc.disable()
     try:
-        _, stats = shrinking_engine(model).generate(some_requests(dist.get_rank()), seed=3)
+        engine = new_engine(model, path="reference", policy="greedy")
+        _, stats = engine.generate(some_requests(dist.get_rank()), seed=3)
         return stats, sum(sizes), sum(guest() is not None for guest in seen)
     finally:
         gc.enable()
@@ -158,6 +161,38 @@ def test_gradients_under_any_hosts_are_those_of_home():
                 torch.testing.assert_close(
                     other, gradient, rtol=0, atol=1e-12, msg=f"{way}, {name}, {expert}"
                 )
+
+
+class BiasedMixtral(Mixtral):
+    """A family that the fast path does not know: linear layers with bias, and GELU without a gate."""
+
+    def transformer_config(self, model, *, ep_size):
+        config = super().transformer_config(model, ep_size=ep_size)
+        config.add_bias_linear, config.gated_linear_unit = True, False
+        config.activation_func = torch.nn.functional.gelu
+        return config
+
+
+def generate_with_an_unknown_model(ep_size):
+    rollout_ranks.MODELS["biased"] = {"family": "test_elastic_reference:BiasedMixtral", "num_experts": 12}
+    model = rollout_ranks.new_model(ep_size, "float64", "biased")
+    found = {}
+    for policy in ("never", "greedy"):
+        engine = new_engine(model, path="fast", policy=policy)
+        responses, stats = engine.generate(some_requests(dist.get_rank()), seed=3)
+        gathered = [None] * ep_size
+        dist.all_gather_object(gathered, {(r.uid, r.response_index): r.token_ids for r in responses})
+        tokens = {key: ids for each in gathered for key, ids in each.items()}
+        found[policy] = (engine.path_name, tokens, stats.shrinks)
+    return found
+
+
+def test_a_model_that_the_fast_path_does_not_know_shrinks_with_the_same_tokens():
+    found = run_ranks(generate_with_an_unknown_model, 3, 3, threads_per_rank=1, total_timeout_seconds=120)[0]
+    (path, fixed, none), (path_too, shrunk, shrinks) = found["never"], found["greedy"]
+    assert path == path_too == "reference"
+    assert len(fixed) == 9 and shrunk == fixed
+    assert none == 0 and shrinks > 0
 
 
 def test_an_expert_without_a_host_or_with_two_is_refused():
