@@ -82,10 +82,6 @@ def _experts_by_ranks(config: Config) -> None:
 
 def _shrinking(config: Config) -> None:
     check_rungs(config.elastic, config.parallel.ep)
-    policy, path = config.elastic.policy, config.rollout.path
-    require(
-        policy == "never" or path == "fast", "elastic.policy", policy, "never with rollout.path=reference"
-    )
 
 
 def _groups_of_responses(config: Config) -> None:

@@ -24,12 +24,19 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """Rows of each rank of the group in the coming pass."""
+    """Rows of each rank of the group in the coming pass, and where they find their experts."""
 
     group: dist.ProcessGroup
     counts: tuple[int, ...]
     own: int
     """Index of this rank in the group."""
+    host_of: tuple[int, ...]
+    """By expert: the index of the rank that hosts it."""
+
+    def can_reach(self, expert_TK: Tensor) -> bool:
+        """Whether ranks of the group host all of these experts."""
+        size = len(self.counts)
+        return all(self.host_of[expert] < size for expert in set(expert_TK.flatten().tolist()))
 
 
 def exchange_integers(values: list[int], group: dist.ProcessGroup, device: torch.device) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """The MoE layer of every family: Megatron's, with the routed experts reachable by global number.
 
-Training and the reference rollout path run Megatron's own dispatcher and experts. The fast rollout
-path reads the same parameters through `expert_weights`.
+Training and the reference rollout path run Megatron's own dispatcher and experts, the latter others once
+ranks have left (`hosting`). The fast rollout path reads the same parameters through `expert_weights`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ class ElasticMoELayer(MoELayer):
             hidden_states.register_hook(_beat_on_the_way_back)
         return super().forward(hidden_states, *args, **kwargs)
 
-    def expert_weights(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Global expert number to (gate-and-up [2F, H], down [H, F]) for the experts held here."""
+    def expert_weights(self) -> dict[int, tuple[Tensor, ...]]:
+        """Global expert number to its parameters, in Megatron's order, for the experts held here.
+
+        Of SwiGLU without bias these are gate-and-up [2F, H] and down [H, F].
+        """
         return {
-            expert: (mlp.linear_fc1.weight, mlp.linear_fc2.weight)
+            expert: tuple(mlp.parameters())
             for expert, mlp in zip(self.local_expert_indices, self.experts.local_experts, strict=True)
         }
 

@@ -79,10 +79,6 @@ class RolloutEngine:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
         self.path_name = "reference" if unknown else rollout.path
         self.elastic = elastic or ElasticConfig()
-        if self.path_name == "reference" and self.elastic.policy != "never":
-            if dist.get_rank() == 0:
-                log.warning("elastic.policy = %s: the reference path keeps all ranks", self.elastic.policy)
-            self.elastic = ElasticConfig()
         self.ladder = ladder or Ladder(position=group.rank(), groups={group.size(): group})
 
     def generate(

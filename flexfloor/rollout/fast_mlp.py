@@ -54,6 +54,7 @@ class FastExperts:
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
         """[T, H]: every row's routed experts, wherever they are, and its shared ones."""
         probs_TK, expert_TK = route_topk(F.linear(normed_TH, self.router), self.config, self.bias)
+        assert rows.can_reach(expert_TK), "a row chose an expert whose host has left"
         self.load.add(self.load_layer, expert_TK)
         if len(rows.counts) == 1:
             mixed = swiglu_experts(normed_TH, probs_TK, expert_TK, self.experts)

@@ -75,7 +75,7 @@ class FastPath:
         self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
 
     @torch.inference_mode()
-    def host(self, guests: Mapping[int, Sequence[tuple[Tensor, Tensor]]]) -> None:
+    def host(self, guests: Mapping[int, Sequence[tuple[Tensor, ...]]]) -> None:
         """Compute further experts here.
 
         Args:

@@ -65,7 +65,12 @@ class Generation:
             on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
         if not any(counts):
             return None
-        return RowCounts(group=self.active.group, counts=counts, own=self.active.ladder.position)
+        return RowCounts(
+            group=self.active.group,
+            counts=counts,
+            own=self.active.ladder.position,
+            host_of=self.active.placement.host_of,
+        )
 
     def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
         ended = self.batch.advance(self.path.logits(self.batch.context, rows))
@@ -96,6 +101,8 @@ class Generation:
         arrived = self.active.shrink(size, standings, self.batch, load)
         if isinstance(self.path, FastPath):
             self.path.host(arrived.guests)
+        elif not self.active.is_released:
+            self.path.place(self.active.placement, self.active.group, arrived.guests)
         self.moved_sequences += len(arrived.sequences)
         self.moved_bytes += arrived.num_bytes
         if self.active.is_released and had_work:

@@ -18,8 +18,8 @@ from flexfloor.elastic.transfer import Parcel, exchange
 from flexfloor.rollout.handover import Handed, pack, unpack
 from flexfloor.schedule.shrink import Handover
 
-Hosted = dict[int, list[tuple[Tensor, Tensor]]]
-"""By expert, for each MoE layer: (gate-and-up [2F, H], down [H, F])."""
+Hosted = dict[int, list[tuple[Tensor, ...]]]
+"""By expert, for each MoE layer: its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def migrate(
     position = group.rank()
     some = next(iter(hosted.values()))
     guests = {
-        move.expert: [(torch.empty_like(up), torch.empty_like(down)) for up, down in some]
+        move.expert: [tuple(torch.empty_like(weight) for weight in weights) for weights in some]
         for move in moves
         if move.target == position
     }
@@ -90,8 +90,8 @@ def _packed(
     return packed
 
 
-def _parcels(position: int, weights: Sequence[tuple[Tensor, Tensor]]) -> list[Parcel]:
-    return [(position, tensor.detach()) for pair in weights for tensor in pair]
+def _parcels(position: int, weights: Sequence[tuple[Tensor, ...]]) -> list[Parcel]:
+    return [(position, tensor.detach()) for each in weights for tensor in each]
 
 
 def _sizes(described: Tensor, kept: Tensor) -> Tensor:

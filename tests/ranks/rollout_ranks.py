@@ -52,8 +52,10 @@ FAMILIES = {
 """What sets each family's test model apart; heads of 12 channels where hidden_size / heads is 8."""
 UNNORMALISED = "qwen3_moe, shares as they are"
 WHOLE_QUERIES = "deepseek_v3, queries without a latent"
+TWELVE_EXPERTS = "mixtral, twelve experts"
 MODELS = FAMILIES | {
     UNNORMALISED: FAMILIES["qwen3_moe"] | {"norm_topk_prob": False},
+    TWELVE_EXPERTS: {"num_experts": 12},
     WHOLE_QUERIES: FAMILIES["deepseek_v3"] | {"q_lora_rank": None, "moe_router_topk_scaling_factor": None},
 }
 

@@ -10,7 +10,8 @@ from flexfloor import parallel
 from flexfloor.launch import run_ranks
 
 LAYOUTS = {"mixtral": [(2, 2), (4, 4), (4, 2)], "deepseek_v3": [(2, 2), (3, 3)]}
-TOP_K = {"mixtral": 2, "deepseek_v3": 4}
+REFERENCE_LAYOUTS = {ranks.TWELVE_EXPERTS: [(2, 2), (3, 3), (4, 4)], "deepseek_v3": [(2, 2), (3, 3), (4, 4)]}
+TOP_K = {"mixtral": 2, ranks.TWELVE_EXPERTS: 2, "deepseek_v3": 4}
 GREEDY = {"policy": "greedy", "interval": 1}
 WAYS = {
     "every rung": {"elastic": GREEDY},
@@ -26,33 +27,42 @@ WAYS = {
         "deal": "backwards",
     },
 }
+REFERENCE_WAYS = {
+    f"{way}, reference path": WAYS[way] | {"path": "reference"}
+    for way in ("every rung", "as early as can be", "when idle")
+}
 
 
-def generate_all_ways(ep_size, dtype, name):
+def generate_all_ways(ep_size, dtype, name, path):
     from flexfloor.elastic.ladder import make_ladder
 
     model = ranks.new_model(ep_size, dtype, name)
     ladders = {}
     found = {"fixed": ranks.generate(model, path="fast", deal="by response")}
-    for way, how in WAYS.items():
+    for way, how in (WAYS if path == "fast" else REFERENCE_WAYS).items():
         rungs = how["elastic"].get("rungs", [])
         rungs = [rung for rung in rungs if rung < ep_size]
         if tuple(rungs) not in ladders:
             ladders[tuple(rungs)] = make_ladder(parallel.groups().ep, rungs, timeout_seconds=60)
-        found[way] = ranks.generate(
-            model, path="fast", ladder=ladders[tuple(rungs)], **{"deal": "by response"} | how
-        )
+        usual = {"path": "fast", "deal": "by response"}
+        found[way] = ranks.generate(model, ladder=ladders[tuple(rungs)], **usual | how)
     return found
 
 
 @functools.cache
-def generated(name, world_size, ep_size, dtype="float64"):
+def generated(path, name, world_size, ep_size, dtype="float64"):
+    arguments = (ep_size, dtype, name, path)
     return run_ranks(
-        generate_all_ways, world_size, ep_size, dtype, name, threads_per_rank=1, total_timeout_seconds=200
+        generate_all_ways, world_size, *arguments, threads_per_rank=1, total_timeout_seconds=200
     )[0]
 
 
-RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
+RUNS = [
+    (path, name, *layout)
+    for path, of_path in (("fast", LAYOUTS), ("reference", REFERENCE_LAYOUTS))
+    for name, layouts in of_path.items()
+    for layout in layouts
+]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
@@ -77,12 +87,12 @@ def test_every_row_reaches_each_of_its_experts_once(run):
         }
         # a token that comes from a prefill has no row of its own, and a response's last one is never fed
         rows = sum(told.values()) - 2 * told["preemptions"] - 21
-        assert (counts.sum(axis=1) == TOP_K[run[0]] * rows).all(), way
+        assert (counts.sum(axis=1) == TOP_K[run[1]] * rows).all(), way
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_ranks_leave_from_the_top_and_what_they_had_moves(run):
-    _, world_size, ep_size = run
+    _, _, world_size, ep_size = run
     for way, (_, stats) in generated(*run).items():
         for first in range(0, world_size, ep_size):
             group = stats[first : first + ep_size]
@@ -94,6 +104,6 @@ def test_ranks_leave_from_the_top_and_what_they_had_moves(run):
                 own = [size for _, size in each.active_ranks]
                 assert own[: len(seen)] == seen and len(own) <= len(seen) + 1, (way, position)
             assert [each.passes for each in group] == sorted((e.passes for e in group), reverse=True), way
-    early = generated(*run)["as early as can be"][1]
+    early = next(stats for way, (_, stats) in generated(*run).items() if way.startswith("as early"))
     assert sum(each.moved_sequences for each in early) > 0
     assert sum(each.passes for each in early) < sum(each.passes for each in generated(*run)["fixed"][1])

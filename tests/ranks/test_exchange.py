@@ -24,7 +24,7 @@ def gathered():
     for name, dtype in DTYPES.items():
         for counts in COUNTS:
             for topk in (1, 2, 3):
-                rows = RowCounts(group=dist.group.WORLD, counts=counts, own=rank)
+                rows = RowCounts(group=dist.group.WORLD, counts=counts, own=rank, host_of=())
                 parts = gather_rows(*sent_by(rank, counts[rank], topk, dtype), rows)
                 found[name, counts, topk] = [part.double().tolist() for part in parts]
     return found

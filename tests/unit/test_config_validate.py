@@ -87,10 +87,6 @@ def test_the_defaults_with_a_task_fit() -> None:
             },
             "elastic.rungs = [1, 4]: must be sizes below parallel.ep = 4",
         ),
-        (
-            {"elastic": ElasticConfig(policy="greedy"), "rollout": RolloutConfig(path="reference")},
-            "elastic.policy = 'greedy': must be never with rollout.path=reference",
-        ),
         ({"data": DataConfig()}, "data.train_files and data.tasks are both empty"),
     ],
 )
