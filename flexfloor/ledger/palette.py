@@ -1,6 +1,6 @@
 """How the picture shows the ledger's states: colours that stay apart for colour-blind eyes and in grey.
 
-The hues are Okabe and Ito's. What is idle keeps its state's hue, light and hatched.
+The hues are Okabe and Ito's. What is idle keeps its state's hue, light and hatched; what is released is dotted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,19 @@ IDLE_LOOK: dict[str, Any] = {
 }
 
 IDLE_MEANING = "own responses finished, experts still needed"
+
+RELEASED_LOOK: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "#AAAAAA",
+    "hatch": "....",
+    "linewidth": 0,
+}
+"""Of a rank that has left a generation which goes on without it."""
+
+RELEASED_MEANING = "released"
+
+SHRINK_EDGE_POINTS = 0.9
+"""Line around a shrink, which may take less time than a pixel shows."""
 
 INK = "#222222"
 """Text and axes."""
