@@ -1,4 +1,4 @@
-"""Shrink schedules that nobody chose: drawn by the dozen, run on ranks that are started once for all of them."""
+"""Shrink schedules that nobody chose: drawn by the dozen, run on ranks that are started once for all."""
 
 import dataclasses
 import functools
@@ -123,7 +123,7 @@ def outcome(name, world_size, ep_size, number, from_seed):
 
 
 def expected(case, ended, whole):
-    """{key: tokens}: those of the fixed group; of a forced response the first ones of the longest there is."""
+    """{key: tokens}: those of the fixed group; of a forced response, the first of the longest one."""
     if case.lengths is None:
         return {key: response.token_ids for key, response in ended.items()}
     keys = [(request.uid, request.response_index) for request in ranks.requests()]

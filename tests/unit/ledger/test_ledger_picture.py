@@ -56,12 +56,15 @@ def test_bars_are_the_intervals_at_their_place_in_the_run() -> None:
     assert idle_bars(steps, starts) == [(1, 2.0, 2.0), (1, 12.0, 2.0)]
 
 
+SHORT = 2**-10
+
+
 def released_step(state: State, stage: str) -> tuple[StepRecord, ...]:
-    """One rank: generating to 1, a shrink of a millisecond, then `state` in `stage` to 8."""
-    parts = [(0.0, 1.0, State.GENERATING, "rollout"), (1.0, 1.001, State.SHRINKING, "rollout")]
+    """One rank: generating to 1, a shrink of SHORT seconds, then `state` in `stage` to 8."""
+    parts = [(0.0, 1.0, State.GENERATING, "rollout"), (1.0, 1 + SHORT, State.SHRINKING, "rollout")]
     intervals = [
         Interval(start_s=begin, end_s=end, state=held, stage=name)
-        for begin, end, held, name in [*parts, (1.001, 8.0, state, stage)]
+        for begin, end, held, name in [*parts, (1 + SHORT, 8.0, state, stage)]
     ]
     return (StepRecord(rank=0, step=0, opened_s=0.0, seconds=8.0, intervals=tuple(intervals)),)
 
@@ -78,7 +81,7 @@ def released_step(state: State, stage: str) -> tuple[StepRecord, ...]:
 def test_a_rank_that_left_a_generation_is_told_from_one_that_waits(
     state: State, stage: str, is_released: bool
 ) -> None:
-    steps, bar = [released_step(state, stage)], (0, 3.001, 6.999)
+    steps, bar = [released_step(state, stage)], (0, 3 + SHORT, 7 - SHORT)
     assert released_bars(steps, [2.0]) == ([bar] if is_released else [])
     assert busy_bars(steps, [2.0])[state] == ([] if is_released else [bar])
 
