@@ -1,6 +1,6 @@
 """How the picture shows the ledger's states: colours that stay apart for colour-blind eyes and in grey.
 
-The hues are Okabe and Ito's. What is idle keeps its state's hue, light and hatched; a released rank is dotted.
+The hues are Okabe and Ito's. What is idle keeps its state's hue, light, hatched; a released rank is dotted.
 """
 
 from __future__ import annotations
