@@ -14,13 +14,13 @@ from flexfloor.launch import run_ranks
 TIMEOUT_SECONDS, HANG_SECONDS, GENERATING_SECONDS = 2.0, 3.0, 8.0
 
 
-def wait_for_rank_0(seconds, gets_on):
-    """Twice: rank 0 generates for so long, rank 1 was released at once; then a collective of both."""
+def wait_for_rank_1(seconds, gets_on):
+    """Both meet; then rank 1 generates for so long and rank 0 was released at once. A collective follows."""
     sums = []
     for step in (1, 2):
         heartbeat.enter_step(step)
         with heartbeat.stage("rollout"):
-            end = time.monotonic() + (seconds if step == 2 and dist.get_rank() == 0 else 0)
+            end = time.monotonic() + (seconds if step == 2 and dist.get_rank() == 1 else 0)
             while time.monotonic() < end:
                 time.sleep(0.1)
                 if gets_on:
@@ -33,7 +33,7 @@ def wait_for_rank_0(seconds, gets_on):
 
 def run(seconds, gets_on):
     return run_ranks(
-        wait_for_rank_0,
+        wait_for_rank_1,
         2,
         seconds,
         gets_on,
@@ -50,6 +50,6 @@ def test_waiting_longer_than_every_time_out_is_no_failure():
 
 
 def test_the_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it():
-    with pytest.raises(RankError, match=r"^rank 0 of 2 hangs in step 2, stage rollout") as raised:
+    with pytest.raises(RankError, match=r"^rank 1 of 2 hangs in step 2, stage rollout") as raised:
         run(300, False)
     assert raised.value.stage in ("", "rollout")

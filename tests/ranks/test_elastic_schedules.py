@@ -20,7 +20,7 @@ WHOLE = {"path": "fast", "deal": "by response"}
 RUNS = [
     ("mixtral", 4, 2, 12, 0),
     *(
-        pytest.param(name, *layout, 60, number, marks=pytest.mark.slow)
+        pytest.param(name, *layout, 40, number, marks=pytest.mark.slow)
         for name, layout, number in [
             ("mixtral", (2, 2), 1),
             ("mixtral", (4, 4), 2),
