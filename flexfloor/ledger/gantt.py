@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, RELEASED_LOOK, SHRINK_EDGE_POINTS
+from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, RELEASED_LOOK, SHRINK_LOOK
 from flexfloor.ledger.types import State, StepRecord
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw_rows(axes: Axes, steps: Sequence[Sequence[StepRecord]], starts: Sequenc
             _draw_bars(axes, bars[state], color=COLOUR[state], linewidth=0)
     _draw_bars(axes, idle_bars(steps, starts), **IDLE_LOOK)
     _draw_bars(axes, released_bars(steps, starts), **RELEASED_LOOK)
-    _draw_bars(axes, bars[State.SHRINKING], color=COLOUR[State.SHRINKING], linewidth=SHRINK_EDGE_POINTS)
+    _draw_bars(axes, bars[State.SHRINKING], **SHRINK_LOOK)
     num_ranks = max(len(records) for records in steps)
     rows = range(0, num_ranks, -(-num_ranks // MAX_RANK_LABELS))
     axes.set_yticks(list(rows), [f"rank {row}" for row in rows])

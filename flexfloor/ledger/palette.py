@@ -39,8 +39,12 @@ RELEASED_LOOK: dict[str, Any] = {
 
 RELEASED_MEANING = "released"
 
-SHRINK_EDGE_POINTS = 0.9
-"""Line around a shrink, which may take less time than a pixel shows."""
+SHRINK_LOOK: dict[str, Any] = {
+    "facecolor": COLOUR[State.SHRINKING],
+    "edgecolor": COLOUR[State.SHRINKING],
+    "linewidth": 0.9,
+}
+"""Of a shrink; it may take less time than a pixel shows, and its edge does not."""
 
 INK = "#222222"
 """Text and axes."""

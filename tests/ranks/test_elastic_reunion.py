@@ -50,6 +50,5 @@ def test_waiting_longer_than_every_time_out_is_no_failure():
 
 
 def test_the_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it():
-    with pytest.raises(RankError, match=r"^rank 1 of 2 hangs in step 2, stage rollout") as raised:
+    with pytest.raises(RankError, match=r"^rank 1 of 2 hangs in step 2, stage rollout"):
         run(300, False)
-    assert raised.value.stage in ("", "rollout")

@@ -86,13 +86,20 @@ def test_a_rank_that_left_a_generation_is_told_from_one_that_waits(
     assert busy_bars(steps, [2.0])[state] == ([] if is_released else [bar])
 
 
-def test_a_shrink_shorter_than_a_pixel_is_seen(tmp_path: Path) -> None:
+def test_shrinks_shorter_than_a_pixel_are_seen(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
-    steps = [released_step(State.WAITING, "rollout")]
-    pixels = imread(draw_timeline(steps, tmp_path / "timeline.png"))[180:, :, :3]
+    edges = [0.37 * (number + 1) for number in range(20)]
+    intervals, before = [], 0.0
+    for edge in edges:
+        for end, state in ((edge, State.GENERATING), (edge + SHORT, State.SHRINKING)):
+            intervals.append(Interval(start_s=before, end_s=end, state=state, stage="rollout"))
+            before = end
+    record = StepRecord(rank=0, step=0, opened_s=0.0, seconds=before, intervals=tuple(intervals))
+    pixels = imread(draw_timeline([(record,)], tmp_path / "timeline.png"))[180:, :, :3]
     orange = np.abs(pixels - np.array([0xD5, 0x5E, 0x00]) / 255).max(axis=-1) < 0.2
-    assert orange.sum() > 20
+    columns = (orange.sum(axis=0) > 20).astype(int)
+    assert (np.diff(columns) == 1).sum() == len(edges)
 
 
 def test_stages_of_rank_0() -> None:
