@@ -1,7 +1,7 @@
-"""The command line: `flexfloor train`, `flexfloor rollout`, `flexfloor config`, `flexfloor doctor`.
+"""The command line: `flexfloor train`, `rollout`, `report`, `config`, `doctor`.
 
-Every command takes a recipe and overrides, all as Hydra's `name=value` words. What a user can mend
-is printed without a traceback.
+Every command takes a recipe and overrides, all as Hydra's `name=value` words, but `report`, which takes the
+folder of a run. What a user can mend is printed without a traceback.
 
 Invariants:
 - Exit status: 0 done; 2 bad settings or data, found before any rank starts wherever that is
@@ -31,6 +31,7 @@ examples:
   flexfloor train -m recipe=tiny-mixtral actor.optim.lr=1e-4,3e-4
   flexfloor train recipe=tiny-mixtral launch=slurm launch.slurm.nodes=2 launch.slurm.dry_run=true
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
+  flexfloor report runs/flexfloor/demo
   flexfloor config recipe=tiny-mixtral
   flexfloor doctor
   torchrun --nproc-per-node 4 -m flexfloor train recipe=tiny-mixtral
@@ -83,6 +84,15 @@ def _show(overrides: list[str], config_dir: Path | None) -> int:
     return 0
 
 
+def _report(folders: list[str], _: Path | None) -> int:
+    if len(folders) != 1:
+        raise ConfigError(f"flexfloor report takes the folder of one run, and {len(folders)} were given")
+    from flexfloor.rebuild import rebuild
+
+    rebuild(Path(folders[0]))
+    return 0
+
+
 WORKS = {work.name: work for work in (TRAIN, ROLLOUT)}
 """Commands that run on ranks, of which -m runs several."""
 COMMANDS: dict[str, tuple[Command, str]] = {
@@ -91,6 +101,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         _on_ranks(ROLLOUT),
         "generate and score only: one jsonl line a response, in generate.output",
     ),
+    "report": (_report, "picture, trace and closing table of a finished or stopped run, from its folder"),
     "config": (_show, "print the composed configuration as YAML"),
     "doctor": (
         doctor,
@@ -153,15 +164,21 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"recipes: {', '.join(_recipes())}\n\n{_EXAMPLES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument(
-            "overrides", nargs="*", metavar="name=value", help="recipe=<name> and fields to set"
-        )
-        command.add_argument("--config-dir", type=Path, help="folder with own recipe/, model/, launch/ files")
-        if name in WORKS:
-            command.add_argument(
-                "-m", "--multirun", action="store_true", help="a job for each combination of name=a,b"
-            )
+        _add_arguments(command, name)
     return parser
+
+
+def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+    if name == "report":
+        command.add_argument("overrides", nargs="*", metavar="RUN", help="folder: trainer.default_local_dir")
+        command.set_defaults(config_dir=None)
+        return
+    command.add_argument("overrides", nargs="*", metavar="name=value", help="recipe=<name> and fields to set")
+    command.add_argument("--config-dir", type=Path, help="folder with own recipe/, model/, launch/ files")
+    if name in WORKS:
+        command.add_argument(
+            "-m", "--multirun", action="store_true", help="a job for each combination of name=a,b"
+        )
 
 
 def _recipes() -> list[str]:

@@ -23,10 +23,8 @@ from flexfloor.config import Config
 from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
 from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
-from flexfloor.ledger.panels import Curves
-from flexfloor.ledger.store import LedgerFile, read_ledger
-from flexfloor.ledger.timeline import draw_timeline
-from flexfloor.ledger.trace import write_trace
+from flexfloor.ledger.pictures import LEDGER_FILE, write_pictures
+from flexfloor.ledger.store import LedgerFile
 from flexfloor.ledger.types import State, StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.rollout.types import PassProgress, RolloutStats
@@ -34,9 +32,8 @@ from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.progress import rollout_progress
 from flexfloor.track import names
 from flexfloor.track.console import make_console
-from flexfloor.track.metrics import series
 from flexfloor.track.samples import SampleRow
-from flexfloor.track.summary import summarize, validation_series
+from flexfloor.track.summary import summarize
 from flexfloor.track.tracker import Tracker
 
 GIB = 2**30
@@ -59,7 +56,7 @@ class Journal:
         self.books = Books(layout.rank)
         self._tracker: Tracker | None = None
         if layout.rank == 0:
-            self._ledger = LedgerFile(self.folder / "ledger.jsonl", first_step)
+            self._ledger = LedgerFile(self.folder / LEDGER_FILE, first_step)
             with self._logging():
                 self._tracker = Tracker(
                     loggers=trainer.logger,
@@ -125,17 +122,9 @@ class Journal:
         """Draw the time line of the run so far and log it."""
         if not self._tracker:
             return
-        steps, metrics = read_ledger(self.folder / "ledger.jsonl"), self._tracker.history()
-        curves = Curves(
-            reward=series(metrics, names.REWARD),
-            validation=validation_series(metrics),
-            length_p50=series(metrics, names.LENGTH_P50),
-            length_p90=series(metrics, names.LENGTH_P90),
-        )
         with self._logging():
-            picture = draw_timeline(steps, self.folder / "timeline.png", curves=curves)
+            picture = write_pictures(self.folder, self._tracker.history(), self.run_id)
             self._tracker.log_image("timeline", picture, step)
-            write_trace(steps, self.folder / "trace.json", self.run_id)
 
     def finish(self) -> None:
         """Show the closing table and close the logs."""

@@ -1,7 +1,8 @@
 """A few steps in full: a bar for each rank, coloured by the state that held it.
 
 Invariants:
-- every interval of the steps is drawn, its idle part light and hatched.
+- every interval of the steps is drawn, its idle part light and hatched, and dotted while a rank is released;
+- no shrink is too short to be seen.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flexfloor.ledger.palette import COLOUR, IDLE_LOOK
+from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, RELEASED_LOOK, SHRINK_LOOK
 from flexfloor.ledger.types import State, StepRecord
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ Bar = tuple[int, float, float]
 
 def draw_rows(axes: Axes, steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> None:
     """Draw the intervals of the steps, which start at `starts` (seconds of the run), rank 0 on top."""
-    for state, bars in busy_bars(steps, starts).items():
-        _draw_bars(axes, bars, color=COLOUR[state], linewidth=0)
+    bars = busy_bars(steps, starts)
+    for state in State:
+        if state is not State.SHRINKING:
+            _draw_bars(axes, bars[state], color=COLOUR[state], linewidth=0)
     _draw_bars(axes, idle_bars(steps, starts), **IDLE_LOOK)
+    _draw_bars(axes, released_bars(steps, starts), **RELEASED_LOOK)
+    _draw_bars(axes, bars[State.SHRINKING], **SHRINK_LOOK)
     num_ranks = max(len(records) for records in steps)
     rows = range(0, num_ranks, -(-num_ranks // MAX_RANK_LABELS))
     axes.set_yticks(list(rows), [f"rank {row}" for row in rows])
@@ -38,11 +43,13 @@ def draw_rows(axes: Axes, steps: Sequence[Sequence[StepRecord]], starts: Sequenc
 
 
 def busy_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> dict[State, list[Bar]]:
-    """For each state the bars of its intervals, without their idle parts."""
+    """For each state the bars of its intervals, without idle parts and what `released_bars` has."""
     bars: dict[State, list[Bar]] = {state: [] for state in State}
     for start, records in zip(starts, steps, strict=True):
         for record in records:
             for each in record.intervals:
+                if each.is_released:
+                    continue
                 length = each.seconds - each.idle_seconds
                 bars[each.state].append((record.rank, start + each.start_s, length))
     return bars
@@ -56,6 +63,17 @@ def idle_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) ->
         for record in records
         for each in record.intervals
         if each.idle_seconds > 0
+    ]
+
+
+def released_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> list[Bar]:
+    """The bars of all intervals in which a rank waits for a generation that it has left."""
+    return [
+        (record.rank, start + each.start_s, each.seconds)
+        for start, records in zip(starts, steps, strict=True)
+        for record in records
+        for each in record.intervals
+        if each.is_released
     ]
 
 

@@ -1,6 +1,6 @@
 """How the picture shows the ledger's states: colours that stay apart for colour-blind eyes and in grey.
 
-The hues are Okabe and Ito's. What is idle keeps its state's hue, light and hatched.
+The hues are Okabe and Ito's. What is idle keeps its state's hue, light, hatched; a released rank is dotted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,23 @@ IDLE_LOOK: dict[str, Any] = {
 }
 
 IDLE_MEANING = "own responses finished, experts still needed"
+
+RELEASED_LOOK: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "#AAAAAA",
+    "hatch": "....",
+    "linewidth": 0,
+}
+"""Of a rank that has left a generation which goes on without it."""
+
+RELEASED_MEANING = "released"
+
+SHRINK_LOOK: dict[str, Any] = {
+    "facecolor": COLOUR[State.SHRINKING],
+    "edgecolor": COLOUR[State.SHRINKING],
+    "linewidth": 0.9,
+}
+"""Of a shrink; it may take less time than a pixel shows, and its edge does not."""
 
 INK = "#222222"
 """Text and axes."""

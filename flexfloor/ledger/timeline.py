@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flexfloor.ledger.clock import step_starts
 from flexfloor.ledger.gantt import draw_rows
 from flexfloor.ledger.overview import draw_overview
-from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, IDLE_MEANING, INK
+from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, IDLE_MEANING, INK, RELEASED_LOOK, RELEASED_MEANING
 from flexfloor.ledger.panels import Curves, draw_lengths, draw_reward
 from flexfloor.ledger.strip import draw_strip
 from flexfloor.ledger.types import State, StepRecord
@@ -143,6 +143,7 @@ def _draw_head(figure: Figure, layout: _Layout) -> None:
     figure.text(0.075, title_y, "Who held each rank", fontsize=12, fontweight="bold", va="center")
     handles = [Patch(facecolor=COLOUR[state], label=state.value) for state in State]
     handles.insert(1, Patch(label=IDLE_MEANING, **IDLE_LOOK))
+    handles.insert(3, Patch(label=RELEASED_MEANING, **RELEASED_LOOK))
     figure.legend(
         handles=handles,
         loc="center left",

@@ -67,6 +67,11 @@ class Interval:
             assert self.start_s <= self.idle_from_s <= self.end_s, f"idle part outside of {self}"
 
     @property
+    def is_released(self) -> bool:
+        """Whether the rank waits for a generation that it has left."""
+        return self.state is State.WAITING and state_of_stage(self.stage) is State.GENERATING
+
+    @property
     def seconds(self) -> float:
         """Length of the interval."""
         return self.end_s - self.start_s

@@ -135,7 +135,7 @@ def generate(
 ):
     """{(uid, index): response} of all ranks, and every rank's statistics.
 
-    `forced` is a forced length, `elastic` the fields of its section.
+    `forced` is a forced length, or one for each request; `elastic` the fields of its section.
     """
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
     engine = RolloutEngine(
@@ -148,7 +148,9 @@ def generate(
         ladder=ladder,
     )
     assert engine.path_name == path
-    wanted = [dataclasses.replace(request, forced_length=forced) for request in requests()]
+    made = requests()
+    lengths = forced if isinstance(forced, list) else [forced] * len(made)
+    wanted = [dataclasses.replace(r, forced_length=n) for r, n in zip(made, lengths, strict=True)]
     responses, stats = engine.generate(
         own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {})), predict=predict
     )

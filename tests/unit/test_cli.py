@@ -175,7 +175,8 @@ def test_without_words_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "words", [["-h"], ["train", "-h"], ["rollout", "--help"], ["config", "-h"], ["doctor", "-h"]]
+    "words",
+    [["-h"], ["train", "-h"], ["rollout", "--help"], ["config", "-h"], ["doctor", "-h"], ["report", "-h"]],
 )
 def test_help_is_no_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -187,14 +188,14 @@ def test_help_is_no_error(words: list[str], capsys: pytest.CaptureFixture[str]) 
 def test_the_help_of_a_command_lists_the_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["train", "-h"])
-    assert "recipes: tiny-mixtral" in capsys.readouterr().out
+    assert "recipes: tiny-deepseek, tiny-mixtral, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["trian"], "unknown command trian; did you mean train?"),
-        (["zzz"], "unknown command zzz; there is config, doctor, rollout, train"),
+        (["zzz"], "unknown command zzz; there is config, doctor, report, rollout, train"),
         (["train", "--recipe=tiny-mixtral"], "settings have no dashes: recipe=tiny-mixtral"),
         (["train", "tiny-mixtral"], "'tiny-mixtral': a setting is written name=value, a recipe recipe=name"),
         (["config", "--config-dir", "/nope", "recipe=x"], "--config-dir /nope: there is no such folder"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfloor.ledger.gantt import busy_bars, idle_bars
+from flexfloor.ledger.gantt import busy_bars, idle_bars, released_bars
 from flexfloor.ledger.labels import spread_labels
 from flexfloor.ledger.overview import IDLE, sample_states
 from flexfloor.ledger.panels import Curves
@@ -54,6 +54,52 @@ def test_bars_are_the_intervals_at_their_place_in_the_run() -> None:
     assert bars[State.TRAINING] == [(0, 5.0, 3.0), (1, 5.0, 3.0), (0, 15.0, 3.0), (1, 15.0, 3.0)]
     assert bars[State.SHRINKING] == []
     assert idle_bars(steps, starts) == [(1, 2.0, 2.0), (1, 12.0, 2.0)]
+
+
+SHORT = 2**-10
+
+
+def released_step(state: State, stage: str) -> tuple[StepRecord, ...]:
+    """One rank: generating to 1, a shrink of SHORT seconds, then `state` in `stage` to 8."""
+    parts = [(0.0, 1.0, State.GENERATING, "rollout"), (1.0, 1 + SHORT, State.SHRINKING, "rollout")]
+    intervals = [
+        Interval(start_s=begin, end_s=end, state=held, stage=name)
+        for begin, end, held, name in [*parts, (1 + SHORT, 8.0, state, stage)]
+    ]
+    return (StepRecord(rank=0, step=0, opened_s=0.0, seconds=8.0, intervals=tuple(intervals)),)
+
+
+@pytest.mark.parametrize(
+    ("state", "stage", "is_released"),
+    [
+        (State.WAITING, "rollout", True),
+        (State.WAITING, "validation", True),
+        (State.WAITING, "reward", False),
+        (State.TRAINING, "update", False),
+    ],
+)
+def test_a_rank_that_left_a_generation_is_told_from_one_that_waits(
+    state: State, stage: str, is_released: bool
+) -> None:
+    steps, bar = [released_step(state, stage)], (0, 3 + SHORT, 7 - SHORT)
+    assert released_bars(steps, [2.0]) == ([bar] if is_released else [])
+    assert busy_bars(steps, [2.0])[state] == ([] if is_released else [bar])
+
+
+def test_shrinks_shorter_than_a_pixel_are_seen(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    edges = [0.37 * (number + 1) for number in range(20)]
+    intervals, before = [], 0.0
+    for edge in edges:
+        for end, state in ((edge, State.GENERATING), (edge + SHORT, State.SHRINKING)):
+            intervals.append(Interval(start_s=before, end_s=end, state=state, stage="rollout"))
+            before = end
+    record = StepRecord(rank=0, step=0, opened_s=0.0, seconds=before, intervals=tuple(intervals))
+    pixels = imread(draw_timeline([(record,)], tmp_path / "timeline.png"))[180:, :, :3]
+    orange = np.abs(pixels - np.array([0xD5, 0x5E, 0x00]) / 255).max(axis=-1) < 0.2
+    columns = (orange.sum(axis=0) > 20).astype(int)
+    assert (np.diff(columns) == 1).sum() == len(edges)
 
 
 def test_stages_of_rank_0() -> None:
