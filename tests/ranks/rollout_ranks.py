@@ -129,11 +129,13 @@ def generate(
     predict=None,
     elastic=None,
     ladder=None,
+    budget=None,
+    on_pass=None,
     **rollout,
 ):
     """{(uid, index): response} of all ranks, and every rank's statistics.
 
-    `forced` is a forced length, `elastic` the fields of its section.
+    `forced` is a forced length, `elastic` the fields of its section, `budget` bytes of memory.
     """
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
     engine = RolloutEngine(
@@ -144,11 +146,16 @@ def generate(
         decode=decode,
         elastic=ElasticConfig(**(elastic or {})),
         ladder=ladder,
+        budget_bytes=budget,
     )
     assert engine.path_name == path
     wanted = [dataclasses.replace(request, forced_length=forced) for request in requests()]
     responses, stats = engine.generate(
-        own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {})), predict=predict
+        own(wanted, deal),
+        seed=11,
+        sampling=SamplingConfig(**(sampling or {})),
+        predict=predict,
+        on_pass=on_pass,
     )
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (responses, stats))
