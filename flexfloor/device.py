@@ -48,6 +48,13 @@ def free_memory_bytes() -> int:
     return min(torch.cuda.mem_get_info(index)[0] for index in range(num_accelerators()))
 
 
+def rank_memory_bytes() -> int | None:
+    """What this rank may hold on its GPU: what is free there and what it has; None on a CPU."""
+    if is_cpu_host():
+        return None
+    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that the memory of the host or of the device ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):

@@ -18,6 +18,7 @@ from flexfloor.data.prompts import load_prompts
 from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
+from flexfloor.device import is_cpu_host
 from flexfloor.elastic.ladder import Ladder, make_ladder
 from flexfloor.errors import DataError
 from flexfloor.models.build import build_model
@@ -28,6 +29,7 @@ from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
 from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
+from flexfloor.train.resident import training_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -84,6 +86,8 @@ def _set_up(config: Config) -> Worker:
             groups=groups,
             seed=config.trainer.seed,
         )
+    ddp, engine = build_ddp(model, groups), _engine(config, groups, model, tokenizer)
+    engine.require_memory(config.data.max_prompt_length + config.data.max_response_length)
     return Worker(
         config=config,
         layout=layout,
@@ -92,16 +96,35 @@ def _set_up(config: Config) -> Worker:
         prompts=prompts,
         scorer=load_scorer(config.reward, [*prompts["train"], *prompts["val"]]),
         model=model,
-        ddp=build_ddp(model, groups),
-        engine=RolloutEngine(
-            model,
-            group=groups.ep,
-            rollout=config.rollout,
-            eos_id=tokenizer.eos_token_id,
-            decode=partial(decode_tokens, tokenizer),
-            elastic=config.elastic,
-            ladder=_ladder(config, groups),
-        ),
+        ddp=ddp,
+        engine=engine,
+    )
+
+
+def _engine(
+    config: Config, groups: ProcessGroupCollection, model: GPTModel, tokenizer: PreTrainedTokenizerBase
+) -> RolloutEngine:
+    return RolloutEngine(
+        model,
+        group=groups.ep,
+        rollout=config.rollout,
+        eos_id=tokenizer.eos_token_id,
+        decode=partial(decode_tokens, tokenizer),
+        elastic=config.elastic,
+        ladder=_ladder(config, groups),
+        budget_bytes=config.memory.budget_bytes,
+        training_bytes=_training_bytes(config, model),
+    )
+
+
+def _training_bytes(config: Config, model: GPTModel) -> int:
+    """That training keeps on this rank; its optimizer and reference policy are made after the engine."""
+    world, ep, on_cpu = dist.get_world_size(), config.parallel.ep, is_cpu_host()
+    return training_bytes(
+        model,
+        dense_copies=1 if on_cpu else world,
+        expert_copies=1 if on_cpu else world // ep,
+        keeps_reference=on_cpu and (config.actor.use_kl_loss or config.algorithm.use_kl_in_reward),
     )
 
 

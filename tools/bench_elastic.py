@@ -202,20 +202,21 @@ def own_requests(forced: list[int], order: str) -> list[Request]:
 
 def copy_ratio(engine, rounds: int) -> float:
     """Time to move experts to half of the ranks over sending as many bytes in one piece to each."""
-    from flexfloor.elastic.placement import expert_moves, shrunk
+    from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
     from flexfloor.elastic.transfer import exchange
-    from flexfloor.rollout.active_group import ActiveGroup
+    from flexfloor.rollout.active_group import hosted_at_home
     from flexfloor.rollout.migration import migrate
 
     group, half = engine.group, engine.group.size() // 2
-    active = ActiveGroup(engine.model, engine.ladder, engine.elastic, sequences_per_rank=1)
-    moves = expert_moves(active.placement, shrunk(active.placement, half))
-    expert_bytes = sum(t.nbytes for pair in next(iter(active.hosted.values())) for t in pair)
+    hosted = hosted_at_home(engine.model)
+    home = home_placement(len(hosted) * group.size(), group.size())
+    moves = expert_moves(home, shrunk(home, half))
+    expert_bytes = sum(t.nbytes for pair in next(iter(hosted.values())) for t in pair)
     position, ours, bare = group.rank(), [], []
     for turn in range(4 * rounds + 2):
         dist.barrier()
         start = time.perf_counter()
-        migrate(moves, [], hosted=active.hosted, leaving=[], dtype=torch.float32, group=group)
+        migrate(moves, [], hosted=hosted, leaving=[], dtype=torch.float32, group=group)
         dist.barrier()
         between = time.perf_counter()
         pieces = {(move.source, move.target): 0 for move in moves}
@@ -231,7 +232,6 @@ def copy_ratio(engine, rounds: int) -> float:
         if turn > 1:
             ours.append(between - start)
             bare.append(time.perf_counter() - between)
-    active.close()
     return round(statistics.median(ours) / statistics.median(bare), 2)
 
 

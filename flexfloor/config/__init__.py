@@ -3,6 +3,7 @@
 from flexfloor.config.compose import compose, to_yaml
 from flexfloor.config.generate import GenerateConfig
 from flexfloor.config.launch import LaunchConfig, ParallelConfig
+from flexfloor.config.memory import MemoryConfig
 from flexfloor.config.sft import SftConfig
 from flexfloor.config.slurm import SlurmConfig
 from flexfloor.config.tokenizer import TokenizerConfig
@@ -14,6 +15,7 @@ __all__ = [
     "Config",
     "GenerateConfig",
     "LaunchConfig",
+    "MemoryConfig",
     "ParallelConfig",
     "SftConfig",
     "SlurmConfig",

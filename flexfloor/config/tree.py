@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flexfloor.config.generate import GenerateConfig
 from flexfloor.config.launch import LaunchConfig, ParallelConfig
+from flexfloor.config.memory import MemoryConfig
 from flexfloor.config.sft import SftConfig
 from flexfloor.config.tokenizer import TokenizerConfig
 from flexfloor.config.trainer import TrainerConfig
@@ -24,6 +25,7 @@ class Config:
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)

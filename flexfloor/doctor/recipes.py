@@ -11,7 +11,7 @@ from flexfloor import device
 from flexfloor.config import Config, compose, world_size
 from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.doctor.machine import GIB
-from flexfloor.doctor.memory import rank_bytes
+from flexfloor.doctor.memory import PROCESS_BYTES, rank_bytes
 from flexfloor.doctor.types import Verdict
 from flexfloor.errors import ConfigError
 from flexfloor.preflight import check_host
@@ -35,8 +35,12 @@ def judge(name: str, overrides: list[str], config_dir: Path | None = None) -> Ve
 def _judge_size(name: str, config: Config, vocab_size: int, ranks: int) -> Verdict:
     on_cpu, devices = device.is_cpu_host(), device.num_accelerators()
     of_rank = rank_bytes(config, vocab_size=vocab_size, world_size=ranks, is_cpu_host=on_cpu)
-    complaint = None
-    if not on_cpu and ranks > devices:
+    complaint, budget = None, config.memory.budget_bytes
+    # The budget is one of tensors, and leaves the process itself out.
+    of_tensors = of_rank - PROCESS_BYTES * on_cpu
+    if budget is not None and of_tensors > budget:
+        complaint = f"about {of_tensors} bytes a rank needed, memory.budget_bytes = {budget}"
+    elif not on_cpu and ranks > devices:
         complaint = f"{ranks} ranks, and {devices} accelerators"
     elif (needed := of_rank * (ranks if on_cpu else 1)) > device.free_memory_bytes():
         where = "this machine" if on_cpu else "an accelerator"

@@ -6,7 +6,8 @@ can be. The home placement, of training, comes back by forgetting the copies.
 Invariants:
 - Every expert has exactly one host, and it is active.
 - A host that stays keeps what it hosts.
-- Among stayers the load of what they take over is balanced: heaviest expert first, to the lightest host.
+- Among stayers the load of what they take over is balanced: heaviest expert first, to the lightest host
+  that has memory for it.
 """
 
 from __future__ import annotations
@@ -45,22 +46,31 @@ def home_placement(num_experts: int, ep_size: int) -> Placement:
     return Placement(host_of=tuple(expert // each for expert in range(num_experts)))
 
 
-def shrunk(placement: Placement, rung: int, load: Sequence[float] | np.ndarray | None = None) -> Placement:
+def shrunk(
+    placement: Placement,
+    rung: int,
+    load: Sequence[float] | np.ndarray | None = None,
+    *,
+    hostable: int | None = None,
+) -> Placement:
     """The placement on positions below `rung`.
 
     Args:
         load: of each expert, in any unit; None = all alike.
+        hostable: experts that a position has memory for, enough for all; None = any number.
     """
     load = np.ones(len(placement.host_of)) if load is None else np.asarray(load, dtype=np.float64)
     hosts = list(placement.host_of)
     held, count = np.zeros(rung), [0] * rung
+    most = len(hosts) if hostable is None else hostable
     for expert, host in enumerate(hosts):
         if host < rung:
             held[host] += load[expert]
             count[host] += 1
     homeless = [expert for expert, host in enumerate(hosts) if host >= rung]
     for expert in sorted(homeless, key=lambda expert: (-load[expert], expert)):
-        target = min(range(rung), key=lambda position: (held[position], count[position], position))
+        open_to = [position for position in range(rung) if count[position] < most]
+        target = min(open_to, key=lambda position: (held[position], count[position], position))
         hosts[expert] = target
         held[target] += load[expert]
         count[target] += 1

@@ -3,6 +3,7 @@
 Invariants:
 - All active ranks decide the same from the same exchanged numbers.
 - After a shrink every expert is hosted by exactly one active rank, and every unfinished response is on one.
+- No rank hosts more experts than its memory holds beside what it may come to need.
 - Parallel state names the active group, and the home group again once the rollout is over.
 """
 
@@ -16,6 +17,7 @@ from torch import nn
 from flexfloor import device, parallel
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.elastic.exchange import exchange_integers
+from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_rung
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
@@ -23,24 +25,39 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
 from flexfloor.schedule.shrink import Standing, hand_over, next_size
+from flexfloor.schedule.slots import Room
+
+
+def hosted_at_home(model: nn.Module) -> Hosted:
+    """The experts that training keeps on this rank."""
+    layers = [layer.expert_weights() for layer in moe_layers(model)]
+    return {expert: [weights[expert] for weights in layers] for expert in layers[0]}
 
 
 class ActiveGroup:
     """One expert group during one rollout."""
 
-    def __init__(self, model: nn.Module, ladder: Ladder, elastic: ElasticConfig, *, sequences_per_rank: int):
+    def __init__(
+        self,
+        model: nn.Module,
+        ladder: Ladder,
+        elastic: ElasticConfig,
+        *,
+        sequences_per_rank: int,
+        memory: RankMemory,
+        room: Room,
+    ):
         """Args:
         sequences_per_rank: unless `elastic` says it.
+        memory: the same on all ranks of the group.
+        room: of a rank's cache when the rollout begins.
         """
+        self.memory, self.room = memory, room
         self.ladder, self.elastic, self.size = ladder, elastic, ladder.size
         self.sequences_per_rank = elastic.sequences_per_rank or sequences_per_rank
         self.finished_by_leavers = 0
-        layers = moe_layers(model)
-        self.placement = home_placement(layers[0].config.num_moe_experts, ladder.size)
-        self.hosted: Hosted = {
-            expert: [layer.expert_weights()[expert] for layer in layers]
-            for expert in self.placement.hosted_by(ladder.position)
-        }
+        self.hosted = hosted_at_home(model)
+        self.placement = home_placement(len(self.hosted) * ladder.size, ladder.size)
         self._pushed: list[dist.ProcessGroup] = []
 
     @property
@@ -60,20 +77,21 @@ class ActiveGroup:
 
     def standings(self, batch: LiveBatch, num_finished: int) -> list[Standing]:
         """What each active rank says of itself; one exchange."""
-        told = self.exchange([len(batch.unfinished()), batch.kv_tokens(), num_finished])
+        own = [len(batch.unfinished()), batch.kv_tokens(), num_finished, batch.waiting_tokens()]
         return [
-            Standing(unfinished=unfinished, kv_tokens=kv_tokens, finished=finished)
-            for unfinished, kv_tokens, finished in told
+            Standing(unfinished=unfinished, kv_tokens=kv_tokens, finished=finished, waiting_tokens=waiting)
+            for unfinished, kv_tokens, finished, waiting in self.exchange(own)
         ]
 
-    def next_size(self, standings: Sequence[Standing], batch: LiveBatch) -> int:
+    def next_size(self, standings: Sequence[Standing]) -> int:
         """Ranks to go on with; the present number = all stay."""
+        hosted = [len(self.placement.hosted_by(position)) for position in range(self.size)]
         return next_size(
             standings,
-            self.ladder.rungs,
+            fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits),
             policy=self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
-            kv_tokens_per_rank=batch.cache.room.tokens,
+            kv_tokens_per_rank=self.room.tokens,
         )
 
     def shrink(
@@ -85,8 +103,11 @@ class ActiveGroup:
             expert_load: rows that chose each expert on this rank so far.
         """
         load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
-        after = shrunk(self.placement, size, load)
+        need = self._need(standings, size)
+        after = shrunk(self.placement, size, load, hostable=self.memory.hostable(need))
         leaves = self.ladder.position >= size
+        if not leaves:
+            batch.resize(need.kv_tokens)
         arrived = migrate(
             expert_moves(self.placement, after),
             hand_over(standings, size),
@@ -109,6 +130,13 @@ class ActiveGroup:
         while self._pushed:
             parallel.leave_expert_group(self._pushed.pop())
         self.hosted.clear()
+
+    def _need(self, standings: Sequence[Standing], rung: int) -> Need:
+        return need_of_rung(standings, rung, **self._limits)
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"longest": self.room.sizes[-1], "kv_tokens_per_rank": self.room.tokens}
 
     def exchange(self, values: list[int]) -> list[list[int]]:
         """Every active rank's `values`, by position."""

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -102,6 +103,18 @@ class LiveBatch:
     def kv_tokens(self) -> int:
         """Tokens of the slots that all unfinished sequences would fill in the coming pass."""
         return sum(self.cache.room.slot_size(sequence.length) for sequence in self.unfinished())
+
+    def waiting_tokens(self) -> int:
+        """Rows that all waiting sequences would bring if they joined together."""
+        return sum(sequence.length for sequence in self.queue)
+
+    def resize(self, kv_tokens: int) -> None:
+        """Give back the cache that finished sequences left, and hold so many tokens at most from now on."""
+        self.cache.room = self.admission.room = replace(self.cache.room, tokens=kv_tokens)
+        fitting = self.admission.num_that_fit(self.live)
+        self._yield(self.live[fitting:])
+        self.live = self.live[:fitting]
+        take_places(self.cache, self.live, [], [])
 
     def give_up(self) -> list[LiveSequence]:
         """Leave everything unfinished to others; the cache goes with the batch."""

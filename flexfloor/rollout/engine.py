@@ -22,6 +22,7 @@ from flexfloor import device
 from flexfloor.checks import require
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.elastic.exchange import exchange_integers
+from flexfloor.elastic.floor import UNLIMITED, Need
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import moe_layers
@@ -31,6 +32,7 @@ from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.config import RolloutConfig, SamplingConfig
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
+from flexfloor.rollout.footprint import rank_memory
 from flexfloor.rollout.generation import Generation
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.kv_shape import kv_shape
@@ -60,6 +62,8 @@ class RolloutEngine:
         elastic: ElasticConfig | None = None,
         ladder: Ladder | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
+        budget_bytes: int | None = None,
+        training_bytes: int = 0,
     ):
         """Args:
         model: Megatron's `GPTModel`, not wrapped.
@@ -69,10 +73,13 @@ class RolloutEngine:
         elastic: whether the group shrinks; it does not when not given.
         ladder: groups to shrink to; needed when it may.
         decode: text of token ids, special tokens included; needed for stop strings only.
+        budget_bytes: that a rank may hold; not given = what its device has, without limit on a CPU.
+        training_bytes: that training keeps on a rank meanwhile.
 
         Raises ConfigError for stop strings without `decode`.
         """
         self.model, self.group, self.rollout = model, group, rollout
+        self.budget_bytes, self.training_bytes = budget_bytes, training_bytes
         self.ending = _ending(rollout, eos_id, decode)
         unknown = unsupported(model) if rollout.path == "fast" else None
         if unknown and dist.get_rank() == 0:
@@ -107,7 +114,8 @@ class RolloutEngine:
 
         Returns: the responses in the order in which they ended, and what this rank did.
 
-        Raises ConfigError when the KV budget does not hold one of the sequences.
+        Raises ConfigError when the KV budget does not hold one of the sequences, or the memory budget not
+        what every rank needs.
         """
         was_training = self.model.training
         self.model.eval()
@@ -117,6 +125,24 @@ class RolloutEngine:
         finally:
             self.model.train(was_training)
 
+    def require_memory(self, longest: int) -> None:
+        """Raise `ConfigError` when a given budget does not hold what a rank needs without guests.
+
+        Args:
+            longest: tokens of the greatest sequence.
+        """
+        if self.budget_bytes is None:
+            return
+        room, num_live = self._room(longest), self.rollout.max_live_sequences
+        memory = rank_memory(self.model, budget=self.budget_bytes, training=self.training_bytes)
+        at_home = len(moe_layers(self.model)[0].expert_weights())
+        needed = memory.needed(at_home, Need(sequences=num_live, kv_tokens=room.tokens, rows=longest))
+        allowed = (
+            f"at least {needed} bytes: weights and what training keeps, a KV cache of "
+            f"{room.tokens * memory.kv_token} bytes, and a pass over {longest} tokens"
+        )
+        require(needed <= self.budget_bytes, "memory.budget_bytes", self.budget_bytes, allowed)
+
     def _new_generation(
         self,
         requests: Sequence[Request],
@@ -124,41 +150,51 @@ class RolloutEngine:
         sampling: SamplingConfig,
         predict: LengthPredictor | None,
     ) -> Generation:
-        longest, most = self._longest_and_most(requests)
+        longest, most, budget = self._longest_most_and_budget(requests)
+        self.require_memory(longest)
         num_experts = self.model.config.num_moe_experts
         load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
         path: FastPath | ReferencePath = ReferencePath(self.model, load)
         if self.path_name == "fast":
             path = FastPath(self.model, load, num_positions=longest)
-        batch = self._new_batch(requests, longest, seed, sampling, predict)
+        room = self._room(longest)
+        batch = self._new_batch(requests, room, seed, sampling, predict)
         most = max(1, min(most, self.rollout.max_live_sequences))
-        active = ActiveGroup(self.model, self.ladder, self.elastic, sequences_per_rank=most)
+        memory = rank_memory(self.model, budget=budget, training=self.training_bytes)
+        active = ActiveGroup(
+            self.model, self.ladder, self.elastic, sequences_per_rank=most, memory=memory, room=room
+        )
         return Generation(path, batch, active, load)
 
-    def _longest_and_most(self, requests: Sequence[Request]) -> tuple[int, int]:
-        """(tokens of the longest sequence, most requests of a rank) in the expert group."""
-        own = [max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1), len(requests)]
-        longest, most = zip(*exchange_integers(own, self.group, device.current_device()), strict=True)
-        return max(longest), max(most)
+    def _longest_most_and_budget(self, requests: Sequence[Request]) -> tuple[int, int, int]:
+        """(tokens of the longest sequence, most requests of a rank, smallest budget) in the expert group."""
+        own = max((len(r.prompt_ids) + r.max_new_tokens for r in requests), default=1)
+        budget = self.budget_bytes or device.rank_memory_bytes() or UNLIMITED
+        told = exchange_integers([own, len(requests), budget], self.group, device.current_device())
+        longest, most, budgets = zip(*told, strict=True)
+        return max(longest), max(most), min(budgets)
+
+    def _room(self, longest: int) -> Room:
+        config, rollout = self.model.config, self.rollout
+        per_token = kv_shape(config).bytes_per_token(config.params_dtype.itemsize)
+        fitting = tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token)
+        allowed = f"at least {per_token * longest} bytes, one sequence of {longest} tokens"
+        require(fitting >= longest, "rollout.kv_budget_bytes", rollout.kv_budget_bytes, allowed)
+        return Room(sizes=slot_sizes(longest), tokens=min(fitting, rollout.max_live_sequences * longest))
 
     def _new_batch(
         self,
         requests: Sequence[Request],
-        longest: int,
+        room: Room,
         seed: int | str,
         sampling: SamplingConfig,
         predict: LengthPredictor | None,
     ) -> LiveBatch:
         config, rollout = self.model.config, self.rollout
-        shape = kv_shape(config)
-        per_token = shape.bytes_per_token(config.params_dtype.itemsize)
-        fitting = tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token)
-        allowed = f"at least {per_token * longest} bytes, one sequence of {longest} tokens"
-        require(fitting >= longest, "rollout.kv_budget_bytes", rollout.kv_budget_bytes, allowed)
-        room = Room(sizes=slot_sizes(longest), tokens=min(fitting, rollout.max_live_sequences * longest))
+        device_, dtype = device.current_device(), config.params_dtype
         return LiveBatch(
             requests,
-            KVCache(shape=shape, room=room, dtype=config.params_dtype, device=device.current_device()),
+            KVCache(shape=kv_shape(config), room=room, dtype=dtype, device=device_),
             Admission(room, predict or PREDICTORS[rollout.admission], max_live=rollout.max_live_sequences),
             seed=seed,
             sampling=sampling,

@@ -86,7 +86,7 @@ class Generation:
     def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
         """Shrink if fewer ranks can hold what is left."""
         standings = self.active.standings(self.batch, len(self.finished))
-        size = self.active.next_size(standings, self.batch)
+        size = self.active.next_size(standings)
         if size < self.active.size and any(standing.unfinished for standing in standings):
             began = time.perf_counter()
             with on_shrink():

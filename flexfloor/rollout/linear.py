@@ -28,6 +28,11 @@ def pack(weight: Tensor) -> Linear:
     return lambda rows: torch.ops.mkldnn._linear_pointwise(rows, packed, None, "none", [], "")
 
 
+def packed_bytes(weight: Tensor) -> int:
+    """Bytes that `pack` takes beside `weight`."""
+    return weight.nbytes if _blocks(weight) else 0
+
+
 def _blocks(weight: Tensor) -> bool:
     return bool(
         weight.device.type == "cpu"

@@ -27,6 +27,8 @@ class Standing:
     """Tokens of the slots that they would fill in the coming pass."""
     finished: int
     """Responses that ended on this rank in this rollout."""
+    waiting_tokens: int = 0
+    """Of those that wait: rows of the pass that they would join at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,11 +131,14 @@ def generate(
     predict=None,
     elastic=None,
     ladder=None,
+    budget=None,
+    on_pass=None,
     **rollout,
 ):
     """{(uid, index): response} of all ranks, and every rank's statistics.
 
-    `forced` is a forced length, or one for each request; `elastic` the fields of its section.
+    `forced` is a forced length, or one for each request; `elastic` the fields of its section, `budget`
+    bytes of memory.
     """
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
     engine = RolloutEngine(
@@ -146,13 +149,18 @@ def generate(
         decode=decode,
         elastic=ElasticConfig(**(elastic or {})),
         ladder=ladder,
+        budget_bytes=budget,
     )
     assert engine.path_name == path
     made = requests()
     lengths = forced if isinstance(forced, list) else [forced] * len(made)
     wanted = [dataclasses.replace(r, forced_length=n) for r, n in zip(made, lengths, strict=True)]
     responses, stats = engine.generate(
-        own(wanted, deal), seed=11, sampling=SamplingConfig(**(sampling or {})), predict=predict
+        own(wanted, deal),
+        seed=11,
+        sampling=SamplingConfig(**(sampling or {})),
+        predict=predict,
+        on_pass=on_pass,
     )
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (responses, stats))

@@ -33,6 +33,12 @@ def test_the_heaviest_expert_goes_to_the_lightest_host() -> None:
     assert placement.host_of == (0, 0, 1, 1, 0, 1)
 
 
+def test_an_expert_goes_only_where_there_is_memory_for_it() -> None:
+    home, load = home_placement(6, 3), [9, 9, 0, 0, 2, 1]
+    assert shrunk(home, 2, load).host_of == (0, 0, 1, 1, 1, 1)
+    assert shrunk(home, 2, load, hostable=3).host_of == (0, 0, 1, 1, 1, 0)
+
+
 @st.composite
 def groups(draw):
     ep_size = draw(st.integers(2, 8))
