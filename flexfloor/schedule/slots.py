@@ -4,7 +4,7 @@ A sequence sits in the smallest slot that holds it and moves to the next size wh
 slots of one size lie in one slab, so that a decode step attends once for each size in use.
 
 Invariants:
-- A sequence longer than `SMALLEST` tokens fills more than 3/5 of its slot, or 0.48 of one of the greatest length.
+- A sequence of more than `SMALLEST` tokens fills over 3/5 of its slot, 0.48 of one of the greatest length.
 - Slabs never hold more tokens than the room, and every sequence has a slot, if the sequences' own slots
   fit in the room.
 """
