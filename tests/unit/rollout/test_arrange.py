@@ -22,14 +22,19 @@ def test_new_sequences_copy_a_prompt_and_those_that_yielded_compute_all_of_their
     live = sequence("a", 0, tokens=3)
     again, late = sequence("a", 1, tokens=2), sequence("a", 2)
     first, second, alone = sequence("b", 0), sequence("b", 1), sequence("c", 0, tokens=1)
-    prefilling, copying = share_prompts([live], [again, late, first, second, alone])
+    prefilling, copying = share_prompts([live], [again, late, first, second, alone], {"a"})
     assert prefilling == [again, first, alone]
     assert copying == [(late, live), (second, first)]
 
 
 def test_a_sequence_that_goes_on_is_no_source_before_its_prompt_is_computed():
     again, new = sequence("a", 0, tokens=1), sequence("a", 1)
-    assert share_prompts([], [again, new]) == ([again, new], [])
+    assert share_prompts([], [again, new], set()) == ([again, new], [])
+
+
+def test_a_sibling_from_another_rank_is_no_source_without_its_prompts_logits():
+    moved, first, second = sequence("a", 0, tokens=3), sequence("a", 1), sequence("a", 2)
+    assert share_prompts([moved], [first, second], set()) == ([first], [(second, first)])
 
 
 def test_in_a_slab_those_that_decode_come_first_and_stay_where_they_can():

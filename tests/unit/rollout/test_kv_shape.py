@@ -25,6 +25,6 @@ def test_latents_take_the_bytes_of_published_models(num_layers: int, published: 
 
 
 def test_a_model_with_a_latent_rank_keeps_latents() -> None:
-    model = ModelConfig(num_layers=3, kv_lora_rank=8, qk_rope_head_dim=4)
+    model = ModelConfig(family="deepseek_v3", num_layers=3, kv_lora_rank=8, qk_rope_head_dim=4)
     assert model_kv_bytes_per_token(model) == 3 * (8 + 4) * 4
     assert model_kv_bytes_per_token(ModelConfig(num_layers=3)) == 3 * 2 * 2 * 32 * 4
