@@ -127,4 +127,7 @@ def test_an_interrupted_sweep_still_says_what_it_has(tmp_path, monkeypatch, caps
     shown = capsys.readouterr()
     outcomes = ["outcome", "done", "failed", "interrupted", "not started"]
     assert [row[2] for row in rows(shown.out)] == outcomes
-    assert shown.err.splitlines()[-1] == "flexfloor: job 2 (rollout.n=3) failed: prompt p0"
+    assert shown.err.splitlines()[-2:] == [
+        "flexfloor: job 2 (rollout.n=3) failed: prompt p0",
+        "flexfloor: interrupted; all ranks have ended",
+    ]

@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from small_run import SMALL, learned, metrics_of, run
 
-from flexfloor import launch, shared_folder
+from flexfloor import launch, peer_watch, shared_folder
 from flexfloor.config import Config, compose
 from flexfloor.errors import ConfigError
 from flexfloor.launch import run_ranks
@@ -111,6 +111,9 @@ def test_ranks_that_share_no_folder_are_told(tmp_path) -> None:
 def test_a_rank_takes_the_seat_that_its_launcher_says(monkeypatch) -> None:
     seats = []
     monkeypatch.setattr(launch, "take_seat", lambda seat: seats.append(seat) or (lambda: None))
+    monkeypatch.setattr(peer_watch, "open_store", lambda: None)
+    monkeypatch.setattr(peer_watch.PeerWatch, "publish", lambda self, beat: False)
+    monkeypatch.setattr(peer_watch.PeerWatch, "leave", lambda self: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
     for name, value in {"RANK": 5, "WORLD_SIZE": 6, "LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 3}.items():
         monkeypatch.setenv(name, str(value))
