@@ -32,7 +32,7 @@ class DeepseekV3(MoEFamily):
             qk_head_dim=model.qk_nope_head_dim,
             qk_pos_emb_head_dim=model.qk_rope_head_dim,
             v_head_dim=model.v_head_dim,
-            qk_layernorm=True,
+            qk_layernorm=model.q_lora_rank is not None,
             rope_type="rope",
             rotary_base=model.rope_theta,
         )

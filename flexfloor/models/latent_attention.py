@@ -16,8 +16,12 @@ Source: DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from megatron.core.transformer.multi_latent_attention import MLASelfAttention
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
+from megatron.core.transformer.transformer_config import MLATransformerConfig
 from torch import Tensor
 
 from flexfloor.models.attention import PackedRows
@@ -28,6 +32,14 @@ from flexfloor.rollout.context import RolloutContext
 
 class RolloutLatentAttention(MLASelfAttention):
     """Megatron's projections around attention over packed rows or over the rollout's cache of latents."""
+
+    def __init__(self, config: MLATransformerConfig, *args: Any, **kwargs: Any):
+        super().__init__(config, *args, **kwargs)
+        if config.q_lora_rank is None:
+            # Upstream normalises both latents or none, and 0.19 knows no query without a norm beside it.
+            self.kv_layernorm = WrappedTorchNorm(
+                config=config, hidden_size=config.kv_lora_rank, eps=config.layernorm_epsilon
+            )
 
     def forward(
         self,
