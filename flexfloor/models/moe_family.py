@@ -7,6 +7,7 @@ divided by their sum, and that is the softmax over the chosen logits alone: Mega
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -18,18 +19,18 @@ from flexfloor.models.block_spec import block_spec
 from flexfloor.models.config import ModelConfig
 
 
-class MoEFamily:
+class MoEFamily(ABC):
     """Base of the families."""
 
     config_class: ClassVar[type[TransformerConfig]] = TransformerConfig
 
+    @abstractmethod
     def attention_settings(self, model: ModelConfig) -> dict[str, Any]:
         """Fields of Megatron's configuration that describe the attention."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adapt_attention(self, attention: ModuleSpec) -> None:
         """Put FlexFloor's modules into Megatron's specification of the attention."""
-        raise NotImplementedError
 
     def transformer_config(self, model: ModelConfig, *, ep_size: int) -> TransformerConfig:
         """Megatron's configuration for `model` with its experts spread over `ep_size` ranks."""

@@ -34,9 +34,9 @@ from flexfloor.train.checkpoint_folder import latest_checkpoint
 from flexfloor.train.optimizer import restore_schedule
 from flexfloor.train.optimizer_state import OptimizerState, forget, has_stepped
 from flexfloor.train.plain_data import read_plain, write_plain
-from flexfloor.train.rank_failure import at_once, on_every_rank, on_first_rank
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.shard_writer import write_shards
+from flexfloor.train.shared_failure import at_once, on_every_rank, on_first_rank
 
 __all__ = [
     "has_reference",

@@ -17,7 +17,7 @@ from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
 
-from flexfloor.train.rank_failure import at_once, on_every_rank
+from flexfloor.train.shared_failure import at_once, on_every_rank
 
 
 def write_shards(state: dict[str, Any], folder: Path, complaint: str) -> None:
