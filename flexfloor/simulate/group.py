@@ -73,6 +73,7 @@ class Group:
         self._idle_since: list[int | None] = [None] * self.size
         self._live, self._base, self._end, self._overflow = (np.zeros(self.size, np.int64) for _ in range(4))
         self._changed: set[int] = set(range(self.size))
+        self.num_responses = sum(replica.unfinished for replica in self.replicas)
 
     def run(self) -> None:
         """From the first pass to the last."""
@@ -89,7 +90,7 @@ class Group:
             if self.passes % self.rules.interval == 0:
                 self._exchange()
         left = [replica.unfinished for replica in self.replicas]
-        assert not any(left) and len(self.ended) == len(self.work.tokens), (left, len(self.ended))
+        assert not any(left) and len(self.ended) == self.num_responses, (left, len(self.ended))
         self._note_idle(range(self.size), is_last=True)
 
     def _admit(self) -> tuple[dict[int, Joined], set[int]]:

@@ -33,26 +33,22 @@ def modelled_memory(model: ModelShape, hardware: Hardware, usable_share: float) 
     )
 
 
-def cache_tokens(memory: RankMemory, *, experts: int, need: Need, longest: int) -> int:
-    """Tokens that the cache of a rank may hold beside its experts.
+def cache_tokens(memory: RankMemory, model: ModelShape, ep: int, need: Need, longest: int) -> int:
+    """Tokens that the cache of a rank of the whole group may hold beside its experts.
 
     Args:
-        experts: that the rank hosts at home.
+        ep: ranks of the group.
         need: of the rank but for its cache; as many sequences as may be live.
         longest: tokens of the greatest sequence.
 
     Raises ConfigError when that is less than one sequence.
     """
-    left = memory.budget - memory.needed(experts, need)
+    left = memory.budget - memory.needed(model.num_experts // ep, need)
     tokens = left // memory.kv_token
     allowed = (
-        f"more ranks than that, or other hardware: beside weights and workspace a rank has {left / 1e9:.1f} GB "
-        f"left for its cache, and one sequence of {longest} tokens takes "
-        f"{longest * memory.kv_token / 1e9:.1f} GB"
+        f"more, for {model.name}, or simulate.hardware with more memory: weights and workspace leave "
+        f"{left / 1e9:.1f} GB of a rank's {memory.budget / 1e9:.1f} GB for its cache, and one sequence of "
+        f"{longest} tokens takes {longest * memory.kv_token / 1e9:.1f} GB"
     )
-    require(tokens >= longest, "simulate.ep", _ranks(experts), allowed)
+    require(tokens >= longest, "simulate.ep", ep, allowed)
     return min(tokens, need.sequences * longest)
-
-
-def _ranks(experts: int) -> str:
-    return f"{experts} routed experts a rank"
