@@ -1,0 +1,89 @@
+"""`flexfloor simulate`: a table on the console, pictures and figures in a folder.
+
+Invariants:
+- Whatever is shown or written says that it is simulated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from flexfloor.config import Config
+from flexfloor.ledger.timeline import draw_timeline
+from flexfloor.simulate.comparison import Result, compare
+from flexfloor.simulate.frontier import draw_frontier
+from flexfloor.simulate.resolve import scenario_of
+from flexfloor.simulate.scenario import Scenario
+from flexfloor.track.console import Console
+
+COLUMNS = (
+    "simulated",
+    "generation s",
+    "tokens/s",
+    "over first",
+    "per occupied s",
+    "over first",
+    "idle",
+    "active ranks",
+    "preempted",
+    "step s",
+    "trained beside",
+)
+FIGURES = (
+    "throughput",
+    "tokens_per_occupied",
+    "idle_fraction",
+    "wall_s",
+    "step_s",
+    "active_ranks",
+    "trained_fraction",
+)
+
+
+def run_simulation(config: Config) -> None:
+    """Simulate what `config.simulate` describes, show the comparison and write `simulate.output`."""
+    asked, scenario = config.simulate, scenario_of(config)
+    results = compare(scenario, asked.policies, asked.epochs)
+    console, title = Console(), _title(scenario)
+    console.table(title, COLUMNS, _rows(results))
+    folder = Path(asked.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "simulated.json").write_text(json.dumps(figures(results), indent=1) + "\n", encoding="utf-8")
+    draw_frontier(results, folder / "frontier.png", title=f"Simulated: {title}")
+    for each in results:
+        draw_timeline([each.steps[-1].records], folder / f"timeline-{each.policy.name}.png")
+    console.line(f"pictures and figures: {folder}")
+
+
+def figures(results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """By policy, what the table shows, as numbers."""
+    return {each.policy.name: {name: getattr(each, name) for name in FIGURES} for each in results}
+
+
+def _title(scenario: Scenario) -> str:
+    groups, count = scenario.num_gpus // scenario.ep, len(scenario.trace.step(0).tokens)
+    spread = f"one expert group of {scenario.ep}" if groups == 1 else f"{groups} expert groups of {scenario.ep}"
+    name = scenario.hardware.name.upper()
+    return f"{scenario.model.name} on {scenario.num_gpus} {name}, {spread}; {count} responses a step"
+
+
+def _rows(results: Sequence[Result]) -> list[list[str]]:
+    base = results[0]
+    return [
+        [
+            each.policy.name,
+            f"{each.wall_s:.1f}",
+            f"{each.throughput:,.0f}",
+            f"{each.throughput / base.throughput:.2f}",
+            f"{each.tokens_per_occupied:,.1f}",
+            f"{each.tokens_per_occupied / base.tokens_per_occupied:.2f}",
+            f"{100 * each.idle_fraction:.0f} %",
+            f"{each.active_ranks:.1f}",
+            f"{each.mean('preemptions'):,.0f}",
+            f"{each.step_s:.1f}",
+            f"{100 * each.trained_fraction:.0f} %",
+        ]
+        for each in results
+    ]
