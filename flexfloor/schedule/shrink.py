@@ -29,6 +29,11 @@ class Standing:
     """Responses that ended on this rank in this rollout."""
     waiting_tokens: int = 0
     """Of those that wait: rows of the pass that they would join at once."""
+    waiting: int = 0
+    """Responses that wait."""
+    alive: tuple[int, ...] = ()
+    """Expected number of its responses that are unfinished after each horizon, in 1/256; by the guided
+    decision only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,154 @@
+"""What each way of going on would cost: seconds until the rollout ends against rank-seconds that it occupies.
+
+A rollout's future is the number of responses that are likely to be unfinished after so many more passes.
+A course says how many ranks generate in each stretch of it. For every price of a rank-second in seconds of
+waiting there is a cheapest course, found by dynamic programming from the end; a row of prices gives the
+frontier, from the fastest course to the one that occupies least.
+
+Invariants:
+- A course never grows, and takes a size only where what is then unfinished fits until its end.
+- No other course is both faster and less occupying, on the same stretches and at the same costs.
+- A lower price of rank-seconds never gives a slower course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flexfloor.schedule.cost import CostModel, PassLoad
+
+PRICES = (1e-6, *(2.0 ** (power / 2) for power in range(-20, 9)))
+"""Seconds of the rollout that a rank-second is worth, times the ranks of the group."""
+DOUBT = 2.0
+"""How often a shrink's cost is counted: estimates waver, and must not make one small shrink after another."""
+MOST_SIZES = 16
+"""Sizes that are compared; more are thinned evenly in their logarithm."""
+FIRST_STRETCH, STRETCH_GROWTH = 8, 1.4
+"""Passes of the first stretch of a curve, and from one to the next."""
+
+
+def horizons(longest: int) -> np.ndarray:
+    """Passes from now at which a curve is known: 0, then ever further apart, up to `longest`. int [H]."""
+    found, step = [0], float(FIRST_STRETCH)
+    while found[-1] + step < longest:
+        found.append(found[-1] + int(step))
+        step *= STRETCH_GROWTH
+    return np.array([*found, longest])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """How an expert group's unfinished responses are likely to become fewer."""
+
+    horizons: np.ndarray
+    """int [H]: passes from now, the first 0, ascending."""
+    unfinished: np.ndarray
+    """float [H]: expected number after so many passes, on all ranks together; never more than before."""
+    stored: float
+    """Tokens that caches hold of a response now, in the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a rank can hold."""
+
+    sequences: int
+    """Unfinished responses."""
+    kv_tokens: int
+    """Tokens of its cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One way of going on."""
+
+    wall_seconds: float
+    """From now to the end of the rollout."""
+    occupied_seconds: float
+    """Rank-seconds of active ranks until then."""
+    next_size: int
+    """Ranks that generate from now on."""
+
+
+def frontier(curve: Curve, size: int, rungs: Sequence[int], costs: CostModel, limits: Limits) -> list[Course]:
+    """Courses by ascending price of a rank-second: the first is the fastest.
+
+    Args:
+        size: ranks that are active.
+        rungs: sizes below it that memory allows.
+    """
+    sizes = _thinned(size, rungs)
+    passing = _pass_seconds(curve, sizes, costs)
+    shrinking = DOUBT * _shrink_seconds(curve, sizes, costs)
+    shrinking += np.where(_enterable(curve, sizes, limits), 0.0, np.inf)[:, None, :]
+    return _cheapest(sizes, passing, shrinking)
+
+
+def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
+    """[R] sizes, descending from the present one."""
+    below = sorted((rung for rung in rungs if rung < size), reverse=True)
+    if len(below) >= MOST_SIZES:
+        wanted = np.geomspace(below[0], below[-1], MOST_SIZES - 1)
+        below = sorted({min(below, key=lambda rung: abs(rung - each)) for each in wanted}, reverse=True)
+    return np.array([size, *below])
+
+
+def _stretches(curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[S] of each stretch: passes that are likely to be run, responses in them, tokens added since now."""
+    middle = (curve.unfinished[:-1] + curve.unfinished[1:]) / 2
+    passes = np.diff(curve.horizons) * np.minimum(1.0, middle)
+    return passes, np.maximum(1.0, middle), (curve.horizons[:-1] + curve.horizons[1:]) / 2
+
+
+def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel) -> np.ndarray:
+    """[S, R] seconds of each stretch at each size."""
+    passes, middle, added = (each[:, None] for each in _stretches(curve))
+    rows = np.maximum(1.0, middle / sizes)
+    load = PassLoad(
+        ranks=np.broadcast_to(sizes, rows.shape),
+        rows=rows,
+        joining=np.zeros_like(rows),
+        context=rows * (curve.stored + added),
+    )
+    return passes * costs.pass_seconds(load)
+
+
+def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel) -> np.ndarray:
+    """[S, R, R] seconds of a shrink from one size to another before each stretch; infinite to grow."""
+    found = np.full((len(curve.horizons) - 1, len(sizes), len(sizes)), np.inf)
+    tokens = curve.unfinished[:-1] * (curve.stored + curve.horizons[:-1])
+    for before in range(len(sizes)):
+        found[:, before, before] = 0.0
+        for after in range(before + 1, len(sizes)):
+            moved = tokens * (1 - sizes[after] / sizes[before])
+            found[:, before, after] = [
+                costs.shrink_seconds(int(sizes[before]), int(sizes[after]), each) for each in moved
+            ]
+    return found
+
+
+def _enterable(curve: Curve, sizes: np.ndarray, limits: Limits) -> np.ndarray:
+    """bool [S, R]: whether what is unfinished at a stretch's start fits, then and until the end."""
+    needed = curve.unfinished * (curve.stored + curve.horizons)
+    peak = np.maximum.accumulate(needed[::-1])[::-1][:-1, None]
+    fits = (curve.unfinished[:-1, None] <= sizes * limits.sequences) & (peak <= sizes * limits.kv_tokens)
+    return fits | (sizes == sizes[0])
+
+
+def _cheapest(sizes: np.ndarray, passing: np.ndarray, shrinking: np.ndarray) -> list[Course]:
+    """Backwards over the stretches, for all prices at once; shapes [prices L, sizes R, sizes R]."""
+    prices = np.array(PRICES)[:, None, None] / sizes[0]
+    wall = np.zeros((len(PRICES), len(sizes)))
+    occupied = np.zeros_like(wall)
+    for seconds, shrink in zip(passing[::-1], shrinking[::-1], strict=True):
+        walls = shrink + seconds[None, None, :] + wall[:, None, :]
+        held = shrink * sizes[:, None] + (seconds * sizes)[None, None, :] + occupied[:, None, :]
+        best = np.argmin(walls + prices * held, axis=2)[:, :, None]
+        wall, occupied = (np.take_along_axis(each, best, axis=2)[:, :, 0] for each in (walls, held))
+    return [
+        Course(wall_seconds=float(seconds), occupied_seconds=float(held), next_size=int(sizes[first]))
+        for seconds, held, first in zip(wall[:, 0], occupied[:, 0], best[:, 0, 0], strict=True)
+    ]

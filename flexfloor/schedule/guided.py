@@ -1,0 +1,94 @@
+"""The cost-guided decision of one rollout: the same on every rank of an expert group.
+
+At each decision the ranks tell how many of their responses are likely to be unfinished after so many more
+passes. Time is the cost model's, counted in passes, and never a clock's, on which ranks would differ.
+
+Invariants:
+- Equal standings, costs and options give equal decisions, whatever the machine's speed.
+- What slower courses were taken for adds up to no more than the allowed share of the rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flexfloor.schedule.cost import CostModel, PassLoad
+from flexfloor.schedule.frontier import Curve, Limits, frontier
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, choose, slack_share
+from flexfloor.schedule.shrink import Standing
+
+PARTS = 256
+"""A response is told in so many parts."""
+
+
+class GuidedShrink:
+    """Keeps what one rollout has spent so far."""
+
+    def __init__(
+        self,
+        costs: CostModel,
+        horizons: np.ndarray,
+        limits: Limits,
+        *,
+        objective: str,
+        max_slowdown: float,
+        training: Training = NO_EARLY_TRAINING,
+    ):
+        """Args:
+        horizons: at which ranks tell their `Standing.alive`.
+        max_slowdown: share of the rollout's seconds that `occupancy` may give for rank-seconds.
+        """
+        self.costs, self.horizons, self.limits = costs, horizons, limits
+        self.objective, self.max_slowdown, self.training = objective, max_slowdown, training
+        self._elapsed_seconds = self._spent_seconds = 0.0
+
+    def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
+        """Ranks to go on with; the present number = all stay.
+
+        Args:
+            standings: of the active ranks, by position.
+            rungs: sizes below the present one that memory allows.
+            passes: run since the last decision.
+        """
+        size = len(standings)
+        self._elapsed_seconds += passes * self._present_pass_seconds(standings)
+        courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits)
+        fastest = courses[0].wall_seconds
+        share = slack_share(self.objective, self.max_slowdown)
+        unslowed = self._elapsed_seconds + fastest - self._spent_seconds
+        slack = share * unslowed - self._spent_seconds
+        chosen = choose(
+            courses,
+            objective=self.objective,
+            allowed_seconds=max(0.0, slack),
+            training=self.training,
+        )
+        if chosen.next_size < size:
+            self._spent_seconds += max(0.0, chosen.wall_seconds - fastest)
+        return chosen.next_size
+
+    def _curve(self, standings: Sequence[Standing]) -> Curve:
+        alive = np.sum([standing.alive for standing in standings], axis=0) / PARTS
+        unfinished = sum(standing.unfinished for standing in standings)
+        stored = sum(standing.kv_tokens for standing in standings) / max(1, unfinished)
+        return Curve(horizons=self.horizons, unfinished=np.minimum.accumulate(alive), stored=stored)
+
+    def _present_pass_seconds(self, standings: Sequence[Standing]) -> float:
+        load = PassLoad(
+            ranks=len(standings),
+            rows=max(standing.unfinished for standing in standings),
+            joining=0,
+            context=max(standing.kv_tokens for standing in standings),
+        )
+        return float(self.costs.pass_seconds(load))
+
+
+def told(survival: np.ndarray) -> tuple[int, ...]:
+    """`Standing.alive` of a rank.
+
+    Args:
+        survival: float [B, H] of each unfinished response and horizon: the chance that it is unfinished.
+    """
+    return tuple(np.rint(PARTS * survival.sum(axis=0)).astype(int).tolist())

@@ -1,0 +1,61 @@
+"""Which way of going on is taken, of those on the frontier.
+
+Invariants:
+- A course that is taken ends no more than the allowed seconds after the earliest end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flexfloor.schedule.frontier import Course
+
+OBJECTIVES = ("step_time", "throughput", "occupancy")
+EQUAL_SHARE = 0.01
+"""Ends that differ by less than this share of the rollout count as one: no estimate is that good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What the training stage makes of released ranks."""
+
+    rank_seconds: float
+    """Of work that it could do before the rollout ends; 0 where it does not start early."""
+    ranks: int
+    """That share what is left afterwards."""
+
+
+NO_EARLY_TRAINING = Training(rank_seconds=0.0, ranks=1)
+
+
+def slack_share(objective: str, max_slowdown: float) -> float:
+    """Share of the rollout's seconds that may be given for rank-seconds."""
+    return max(EQUAL_SHARE, max_slowdown) if objective == "occupancy" else EQUAL_SHARE
+
+
+def choose(
+    courses: Sequence[Course],
+    *,
+    objective: str,
+    allowed_seconds: float,
+    training: Training = NO_EARLY_TRAINING,
+) -> Course:
+    """The course with the fewest occupied rank-seconds of those that end early enough.
+
+    Args:
+        objective: what ends early: the rollout for `throughput` and `occupancy`, and for `step_time` the
+            training after it.
+        allowed_seconds: by which the end may be later than the earliest.
+    """
+    early = training if objective == "step_time" else NO_EARLY_TRAINING
+    ends = [_end_seconds(course, early) for course in courses]
+    within = [index for index, end in enumerate(ends) if end <= min(ends) + allowed_seconds]
+    return courses[min(within, key=lambda index: (courses[index].occupied_seconds, ends[index]))]
+
+
+def _end_seconds(course: Course, training: Training) -> float:
+    """Until rollout and training have ended, if training uses every rank-second that a course frees."""
+    freed = training.ranks * course.wall_seconds - course.occupied_seconds
+    left = max(0.0, training.rank_seconds - max(0.0, freed))
+    return course.wall_seconds + left / training.ranks

@@ -1,0 +1,45 @@
+"""Which course is taken, on a frontier that is written down."""
+
+from __future__ import annotations
+
+import pytest
+
+from flexfloor.schedule.frontier import Course
+from flexfloor.schedule.objective import Training, choose, slack_share
+
+
+def course(wall: float, occupied: float, size: int) -> Course:
+    return Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size)
+
+
+COURSES = [course(100, 800, 8), course(103, 500, 6), course(120, 300, 2)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "allowed", "size"),
+    [
+        ("throughput", 0.0, 8),
+        ("throughput", 3.0, 6),
+        ("occupancy", 2.9, 8),
+        ("occupancy", 20.0, 2),
+        ("step_time", 0.0, 8),
+    ],
+)
+def test_the_least_occupying_course_that_ends_early_enough(objective, allowed, size):
+    taken = choose(COURSES, objective=objective, allowed_seconds=allowed)
+    assert taken.next_size == size
+
+
+@pytest.mark.parametrize(("work", "size"), [(0, 8), (24, 6), (324, 6), (10_000, 2)])
+def test_step_time_counts_what_training_does_on_released_ranks(work, size):
+    # 8 ranks: the three free 0, 324 and 660 rank-seconds, so that with 10,000 of work they end at
+    # 100 + 1250, 103 + 1209.5 and 120 + 1167.5; with 324 at 140.5, 103 and 120; with 24 at 103, 103, 120
+    training = Training(rank_seconds=work, ranks=8)
+    taken = choose(COURSES, objective="step_time", allowed_seconds=0.0, training=training)
+    assert taken.next_size == size  # with 24 of work a tie at 103, which goes to who occupies less
+
+
+def test_only_occupancy_may_slow_a_rollout_by_more_than_estimates_err():
+    assert slack_share("occupancy", 0.1) == 0.1
+    assert slack_share("throughput", 0.1) == slack_share("step_time", 0.1) == slack_share("occupancy", 0.0)
+    assert 0 < slack_share("throughput", 0.1) < 0.02
