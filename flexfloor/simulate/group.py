@@ -13,13 +13,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flexfloor.schedule.rebalance import take_over
+from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.shrink import Standing, hand_over
 from flexfloor.simulate.elasticity import Elasticity
+from flexfloor.simulate.outlook import Outlook
 from flexfloor.simulate.passes import PassLog
 from flexfloor.simulate.replica import NEVER, Joined, Replica
 from flexfloor.simulate.rules import GroupRules
@@ -53,14 +54,16 @@ class Group:
         *,
         room: int,
         elasticity: Elasticity | None = None,
+        outlook: Outlook | None = None,
     ):
         """Args:
         queues: of each rank, the responses in the order of admission.
         room: tokens that the cache of each rank may hold; at least one sequence.
         elasticity: how the group shrinks; it does not when not given.
+        outlook: what its ranks tell of what is left, if they do.
         """
         assert room >= work.longest, (room, work.longest)
-        self.work, self.rules, self.elasticity = work, rules, elasticity
+        self.work, self.rules, self.elasticity, self.outlook = work, rules, elasticity, outlook
         self.replicas = [
             Replica(work, queue, room=room, max_live=rules.max_live, admit=rules.admit) for queue in queues
         ]
@@ -70,6 +73,8 @@ class Group:
         self.shrinks: list[Shrunk] = []
         self.idle: list[list[tuple[int, int]]] = [[] for _ in self.replicas]
         """By rank: (from, to) stretches without a response of its own, in passes run before."""
+        self._ended_since: list[int] = []
+        self._asked_after = 0
         self._idle_since: list[int | None] = [None] * self.size
         self._live, self._base, self._end, self._overflow = (np.zeros(self.size, np.int64) for _ in range(4))
         self._changed: set[int] = set(range(self.size))
@@ -141,28 +146,47 @@ class Group:
     def _finish(self) -> None:
         at = self.passes - 1
         for rank in np.flatnonzero(self._end[: self.size] <= at).tolist():
-            self.ended.update((response, at) for response in self.replicas[rank].take_ended(at))
+            ended = self.replicas[rank].take_ended(at)
+            self.ended.update((response, at) for response in ended)
+            self._ended_since += ended
             self._changed.add(rank)
         self._changed.update(np.flatnonzero(self._overflow[: self.size] <= self.passes).tolist())
 
     def _exchange(self) -> None:
         """Active ranks tell each other where they stand, and may shrink or take from each other's queues."""
-        active = self.replicas[: self.size]
-        if self.elasticity and self.size > 1 and any(replica.unfinished for replica in active):
-            standings = [self._standing(replica) for replica in active]
-            size = self.elasticity.next_size(standings)
+        standings = self._standings()
+        if not any(standing.unfinished for standing in standings):
+            return
+        if self.elasticity and self.elasticity.may_shrink(standings):
+            size = self.elasticity.next_size(self._told(standings), passes=self.passes - self._asked_after)
+            self._asked_after = self.passes
             if size < self.size:
                 self._shrink(standings, size)
+                standings = self._standings()
         if self.rules.rebalances:
-            self._rebalance()
+            self._rebalance(standings)
 
-    def _standing(self, replica: Replica) -> Standing:
-        return Standing(
-            unfinished=replica.unfinished,
-            kv_tokens=replica.stored(self.passes) + replica.waiting_tokens,
-            finished=replica.finished,
-            waiting_tokens=replica.waiting_tokens,
-        )
+    def _standings(self) -> list[Standing]:
+        return [
+            Standing(
+                unfinished=replica.unfinished,
+                kv_tokens=replica.stored(self.passes) + replica.waiting_tokens,
+                finished=replica.finished,
+                waiting_tokens=replica.waiting_tokens,
+                waiting=len(replica.waiting),
+            )
+            for replica in self.replicas[: self.size]
+        ]
+
+    def _told(self, standings: Sequence[Standing]) -> list[Standing]:
+        """With what is left; only sums over ranks are looked at, so that the first may tell it all."""
+        if self.outlook is None:
+            return list(standings)
+        unfinished = [each for replica in self.replicas[: self.size] for each in replica.tokens(self.passes)]
+        alive = self.outlook.told(unfinished, self._ended_since)
+        self._ended_since = []
+        nothing = (0,) * len(alive)
+        return [replace(each, alive=nothing if rank else alive) for rank, each in enumerate(standings)]
 
     def _shrink(self, standings: Sequence[Standing], size: int) -> None:
         assert self.elasticity is not None
@@ -187,14 +211,15 @@ class Group:
         self._note_idle(range(size, self.size), is_last=True)
         self.size, self._changed = size, set(range(size))
 
-    def _rebalance(self) -> None:
-        active = self.replicas[: self.size]
-        waiting = [len(replica.waiting) for replica in active]
-        if any(waiting) and not all(waiting):
-            for each in take_over(waiting, [len(replica.live) < replica.max_live for replica in active]):
-                taken = active[each.source].give_last(each.count)
-                active[each.target].adopt(((response, None) for response in taken), self.passes)
-                self._changed |= {each.source, each.target}
+    def _rebalance(self, standings: Sequence[Standing]) -> None:
+        waiting = [standing.waiting for standing in standings]
+        if not any(waiting) or all(waiting):
+            return
+        room = self.replicas[0].room
+        for each in rebalance(standings, sequences=self.rules.max_live, kv_tokens=room):
+            taken = self.replicas[each.source].give_first(each.count)
+            self.replicas[each.target].adopt(((response, None) for response in taken), self.passes)
+            self._changed |= {each.source, each.target}
 
     def _note_idle(self, ranks: Iterable[int], *, is_last: bool = False) -> None:
         """Write down where a rank's own responses ended, and where it has some again or has left."""

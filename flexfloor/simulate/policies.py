@@ -27,8 +27,10 @@ class Dealt(StrEnum):
 
     IN_ORDER = "in order"
     """Whole prompts, in the order of the data."""
-    LONGEST_FIRST = "longest first"
-    """The longest expected response to the replica that has least to do, one by one."""
+    LONGEST_FIRST = "one by one"
+    """The longest expected response to the replica that has least to do, and so on."""
+    PLANNED = "planned"
+    """The way of dealing that the planner's forecast finds quickest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,11 @@ class Policy:
     admission: str = "paged"
     """`paged`, `reserved` or `near_future` (`simulate.admit`)."""
     shrink: str = "never"
-    """`never`, or a policy of `schedule.shrink`."""
+    """`never`; `idle` or `greedy` as `schedule.shrink` has them; `guided` by cost, as `schedule.guided`."""
+    objective: str = "throughput"
+    """Of a guided shrink (`schedule.objective`)."""
+    max_slowdown: float = 0.0
+    """Share of a rollout's seconds that `occupancy` may give for rank-seconds."""
     rebalances: bool = False
     """Replicas without a queue take from the others'."""
 
@@ -71,12 +77,21 @@ def _elastic() -> list[Policy]:
             shrink="greedy",
         ),
         Policy(
+            name="flexfloor",
+            meaning="history, plan, shrinks by cost, moves",
+            dealt=Dealt.PLANNED,
+            known=Known.HISTORY,
+            admission="near_future",
+            shrink="guided",
+            rebalances=True,
+        ),
+        Policy(
             name="oracle",
             meaning="as flexfloor, lengths known",
-            dealt=Dealt.LONGEST_FIRST,
+            dealt=Dealt.PLANNED,
             known=Known.LENGTHS,
             admission="near_future",
-            shrink="greedy",
+            shrink="guided",
             rebalances=True,
         ),
     ]

@@ -133,11 +133,16 @@ class Replica:
         self.waiting_tokens = 0
         return given
 
-    def give_last(self, count: int) -> list[int]:
-        """So many from the end of the queue, in their order."""
-        given = [self.waiting.pop() for _ in range(count)]
+    def give_first(self, count: int) -> list[int]:
+        """So many from the head of the queue, in their order."""
+        given = [self.waiting.popleft() for _ in range(count)]
         self.waiting_tokens -= sum(map(self._size, given))
-        return given[::-1]
+        return given
+
+    def tokens(self, at: int) -> list[tuple[int, int]]:
+        """Unfinished responses and the tokens that they have before pass `at`."""
+        live = [(response, at - begun) for response, begun in self.live.items()]
+        return live + [(response, self.work.parked.get(response, 0)) for response in self.waiting]
 
     def adopt(self, arrived: Iterable[tuple[int, int | None]], at: int) -> None:
         """Go on with another replica's, without computing again whoever fits; those that do not wait in front."""
