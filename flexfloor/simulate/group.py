@@ -132,7 +132,7 @@ class Group:
             rows, base = rows.copy(), base.copy()
             for rank, more in joined.items():
                 rows[rank] -= more.count
-                base[rank] -= more.stored + more.count * self.passes
+                base[rank] += more.count * self.passes - more.stored
                 total += more.tokens - more.count
             joining = max(more.tokens for more in joined.values())
         if count == 1:
@@ -195,10 +195,14 @@ class Group:
             replica.room = room
         leaving = {rank: self.replicas[rank].give_up(self.passes) for rank in range(size, self.size)}
         moved = [done for given in leaving.values() for _, done in given if done is not None]
+        arriving: list[list[tuple[int, int | None]]] = [[] for _ in range(size)]
         for each in hand_over(standings, size):
-            arrived, leaving[each.source] = leaving[each.source][: each.count], leaving[each.source][each.count :]
-            self.replicas[each.target].adopt(arrived, self.passes)
+            given = leaving[each.source]
+            arriving[each.target] += given[: each.count]
+            leaving[each.source] = given[each.count :]
         assert not any(leaving.values()), leaving
+        for replica, arrived in zip(self.replicas, arriving, strict=False):
+            replica.adopt(arrived, self.passes)
         self.shrinks.append(
             Shrunk(
                 after_passes=self.passes,

@@ -24,8 +24,8 @@ class Knowledge(Protocol):
         """[P, n] tokens that a step's responses are likely to have, or [B, 1] where each is known by itself."""
         ...
 
-    def outlook(self, lengths: StepLengths) -> Outlook:
-        """Of a group in the step."""
+    def outlook(self, lengths: StepLengths) -> Outlook | None:
+        """Of a group in the step; None = its ranks tell nothing."""
         ...
 
     def learn(self, lengths: StepLengths, epoch: int) -> None:
@@ -60,6 +60,20 @@ class FromHistory:
 
     def _beliefs(self, lengths: StepLengths) -> Beliefs:
         return self.history.predict(lengths.uids)
+
+
+class NoKnowledge:
+    """All responses are alike."""
+
+    def expected(self, lengths: StepLengths) -> np.ndarray:
+        """[B, 1]."""
+        return np.ones((len(lengths.tokens), 1))
+
+    def outlook(self, lengths: StepLengths) -> Outlook | None:
+        """There is none."""
+
+    def learn(self, lengths: StepLengths, epoch: int) -> None:
+        """Nothing is learned."""
 
 
 class OfOracle:

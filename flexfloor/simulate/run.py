@@ -19,7 +19,7 @@ from flexfloor.simulate.deal import in_order
 from flexfloor.simulate.decision import Decision, Guided, SimpleRule
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.group import Group
-from flexfloor.simulate.knowledge import FromHistory, Knowledge, OfOracle
+from flexfloor.simulate.knowledge import FromHistory, Knowledge, NoKnowledge, OfOracle
 from flexfloor.simulate.lengths import StepLengths
 from flexfloor.simulate.outcome import StepOutcome
 from flexfloor.simulate.policies import Dealt, Known, Policy
@@ -45,7 +45,9 @@ def simulate(scenario: Scenario, policy: Policy, epochs: int) -> Iterator[StepOu
 
 
 def _knowledge(policy: Policy, cap: int) -> Knowledge:
-    return OfOracle(cap) if policy.known is Known.LENGTHS else FromHistory(cap)
+    if policy.known is Known.LENGTHS:
+        return OfOracle(cap)
+    return FromHistory(cap) if policy.known is Known.HISTORY else NoKnowledge()
 
 
 def _groups(
@@ -73,7 +75,7 @@ def _groups(
             rules,
             room=scenario.room,
             elasticity=_elasticity(scenario, policy, max(map(len, own))),
-            outlook=knowledge.outlook(lengths) if policy.shrink == "guided" else None,
+            outlook=knowledge.outlook(lengths),
         )
 
 
