@@ -7,7 +7,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flexfloor.simulate.outcome import StepOutcome
 from flexfloor.simulate.policies import POLICIES, Policy
@@ -67,8 +67,24 @@ class Result:
 
 def compare(scenario: Scenario, policies: Sequence[str], epochs: int) -> list[Result]:
     """Each policy over the same lengths; the first epoch counts only where there is no other."""
-    results = []
-    for name in policies:
-        steps = tuple(simulate(scenario, POLICIES[name], epochs))
-        results.append(Result(policy=POLICIES[name], steps=steps[1:] or steps))
-    return results
+    return [result_of(scenario, POLICIES[name], epochs) for name in policies]
+
+
+def trade_off(scenario: Scenario, slowdowns: Sequence[float], epochs: int) -> list[Result]:
+    """`flexfloor` where ever more of a rollout's seconds may be given for rank-seconds.
+
+    Args:
+        slowdowns: shares of the seconds.
+    """
+    guided = POLICIES["flexfloor"]
+    allowed = [
+        replace(guided, name=f"{share:.0%} slower", objective="occupancy", max_slowdown=share)
+        for share in slowdowns
+    ]
+    return [result_of(scenario, policy, epochs) for policy in allowed]
+
+
+def result_of(scenario: Scenario, policy: Policy, epochs: int) -> Result:
+    """One policy; the first epoch counts only where there is no other."""
+    steps = tuple(simulate(scenario, policy, epochs))
+    return Result(policy=policy, steps=steps[1:] or steps)

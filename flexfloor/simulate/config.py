@@ -60,6 +60,8 @@ class SimulateConfig:
     """steps over the same prompts; the first has no history"""
     policies: list[str] = field(default_factory=lambda: list(POLICIES))
     """schedules to compare; the first is what the others are compared with"""
+    slowdowns: list[float] = field(default_factory=lambda: [0.05, 0.1, 0.2, 0.4])
+    """shares of its seconds that `flexfloor` may give for rank-seconds, for the frontier; [] = no line"""
     max_live_sequences: int | None = 256
     """of a replica; null = rollout.max_live_sequences"""
     max_joining_tokens: int = 8192
@@ -98,6 +100,8 @@ class SimulateConfig:
         require(fits, "simulate.rungs", self.rungs, "different sizes of at least 1 rank")
         for policy in self.policies:
             require_choice("simulate.policies", policy, POLICIES)
+        for share in self.slowdowns:
+            require_range("simulate.slowdowns", share, 0.0, 10.0)
         different = bool(self.policies) and len(set(self.policies)) == len(self.policies)
         require(different, "simulate.policies", self.policies, f"some of {', '.join(POLICIES)}, each once")
         require(bool(self.output), "simulate.output", self.output, "a folder")

@@ -21,7 +21,7 @@ class Knowledge(Protocol):
     """Of one policy over the epochs."""
 
     def expected(self, lengths: StepLengths) -> np.ndarray:
-        """[P, n] tokens that a step's responses are likely to have, or [B, 1] where each is known by itself."""
+        """[P, n] tokens that responses are likely to have, or [B, 1] where each is known by itself."""
         ...
 
     def outlook(self, lengths: StepLengths) -> Outlook | None:
@@ -56,7 +56,8 @@ class FromHistory:
         """Show the step to the history."""
         bounds = np.searchsorted(lengths.prompt, np.arange(len(lengths.uids) + 1)).tolist()
         for uid, start, end in zip(lengths.uids, bounds, bounds[1:], strict=False):
-            self.history.observe(uid, lengths.tokens[start:end], lengths.truncated[start:end], epoch)
+            tokens, truncated = lengths.tokens[start:end].tolist(), lengths.truncated[start:end].tolist()
+            self.history.observe(uid, tokens, truncated, epoch)
 
     def _beliefs(self, lengths: StepLengths) -> Beliefs:
         return self.history.predict(lengths.uids)

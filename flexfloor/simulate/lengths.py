@@ -20,7 +20,7 @@ import numpy as np
 NORMAL_P90 = 1.2815515655446004
 """Standard deviations from the median to the 90th percentile of a normal distribution."""
 PROMPT_SHARE, SAMPLE_SHARE, CHECKPOINT_SHARE, BOTH_SHARE = 0.648, 0.261, 0.022, 0.069
-"""Of the variance of a log-length: the prompt's, sampling's, the checkpoint's, prompt and checkpoint together."""
+"""Of the variance of a log-length: the prompt's, sampling's, the checkpoint's, of prompt and checkpoint."""
 MEDIAN, P90_OVER_P50, CAP = 1160.0, 3.55, 16_384
 """Math prompts under a 16k cap: P50 1,160 and P90 4,115 tokens (mu 7.056, sigma 0.988)."""
 

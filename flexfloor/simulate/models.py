@@ -131,7 +131,7 @@ def _deepseek_v2_lite() -> ModelShape:
 
 
 def _deepseek_v3() -> ModelShape:
-    """DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 4.2: 671B parameters, 37B active."""
+    """DeepSeek-AI, "DeepSeek-V3", arXiv 2412.19437, section 4.2: 671B parameters, 37B active."""
     model = ModelConfig(
         family="deepseek_v3",
         num_layers=61,

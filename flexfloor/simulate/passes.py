@@ -36,6 +36,13 @@ class PassLog:
         columns["context"][start:end] = context
         self.count = end
 
+    @property
+    def rank_passes(self) -> int:
+        """Passes, summed over active ranks."""
+        return int(self._columns["ranks"][: self.count].sum())
+
     def load(self) -> GroupLoad:
         """Of all passes, as arrays [passes]."""
-        return GroupLoad(**{name: column[: self.count].astype(float) for name, column in self._columns.items()})
+        return GroupLoad(
+            **{name: column[: self.count].astype(float) for name, column in self._columns.items()}
+        )

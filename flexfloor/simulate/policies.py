@@ -57,7 +57,11 @@ class Policy:
 def _fixed() -> list[Policy]:
     return [
         Policy(name="paged", meaning="fixed group, data order, vLLM-like admission with preemption"),
-        Policy(name="reserved", meaning="fixed group, data order, slots of the greatest length", admission="reserved"),
+        Policy(
+            name="reserved",
+            meaning="fixed group, data order, slots of the greatest length",
+            admission="reserved",
+        ),
         Policy(
             name="longest_first",
             meaning="fixed group, longest expected first",

@@ -145,8 +145,8 @@ class Replica:
         return live + [(response, self.work.parked.get(response, 0)) for response in self.waiting]
 
     def adopt(self, arrived: Iterable[tuple[int, int | None]], at: int) -> None:
-        """Go on with another replica's, without computing again whoever fits; those that do not wait in front."""
-        crowded = []
+        """Go on with another replica's where it stands; live ones that do not fit wait in front."""
+        crowded: list[tuple[int, int]] = []
         for response, done in arrived:
             if done is None:
                 self.waiting.append(response)

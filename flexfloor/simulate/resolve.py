@@ -24,9 +24,10 @@ def scenario_of(config: Config) -> Scenario:
     asked = config.simulate
     model = _model(config)
     ep = asked.ep or gcd(asked.num_gpus, model.num_experts)
-    for name, value in (("num_gpus", asked.num_gpus), ("model", model.num_experts)):
-        what = asked.model if name == "model" else value
-        require(value % ep == 0, f"simulate.{name}", what, f"of {_counted(name)} that simulate.ep = {ep} divides")
+    divides = f"that simulate.ep = {ep} divides"
+    require(asked.num_gpus % ep == 0, "simulate.num_gpus", asked.num_gpus, f"a number of GPUs {divides}")
+    has = model.num_experts % ep == 0
+    require(has, "simulate.model", asked.model, f"a model with a number of experts {divides}")
     allowed = f"sizes below the expert group's {ep} ranks"
     require(all(rung < ep for rung in asked.rungs), "simulate.rungs", asked.rungs, allowed)
     scenario = Scenario(
@@ -76,7 +77,3 @@ def _trace(config: Config) -> LengthTrace:
 
 def _given(asked: int | None, of_recipe: int) -> int:
     return of_recipe if asked is None else asked
-
-
-def _counted(name: str) -> str:
-    return "a number of experts" if name == "model" else "a number of GPUs"

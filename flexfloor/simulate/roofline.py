@@ -40,16 +40,15 @@ class Roofline:
         floor_seconds: least time of a pass; not given = the hardware's for each layer.
         """
         self.model, self.hardware = model, hardware
-        self.floor_seconds = floor_seconds
-        if floor_seconds is None:
-            self.floor_seconds = hardware.layer_seconds * model.num_layers
+        of_layers = hardware.layer_seconds * model.num_layers
+        self.floor_seconds = of_layers if floor_seconds is None else floor_seconds
         self._read = hardware.memory_bytes_per_second * hardware.memory_share
         self._flops = hardware.flops_per_second * hardware.decode_flops_share
 
     def pass_seconds(self, load: PassLoad) -> Number:
         """Of the fullest rank. A load that is no `GroupLoad` is taken as that of every rank."""
-        ranks, tokens = load.ranks, load.rows + load.joining
-        total = load.total if isinstance(load, GroupLoad) else ranks * tokens
+        ranks, tokens = np.asarray(load.ranks), np.asarray(load.rows + load.joining)
+        total = np.asarray(load.total) if isinstance(load, GroupLoad) else ranks * tokens
         work = (
             self._dense_seconds(tokens)
             + load.context * self.model.kv_token_bytes / self._read
@@ -72,9 +71,10 @@ class Roofline:
 
     def guest_bytes(self, before: int, after: int) -> float:
         """Experts that the stayer with most of them gets in a shrink."""
-        return max(0, self._most_experts(after) - self.model.num_experts // before) * self.model.expert_bytes
+        experts = self.model.num_experts
+        return max(0, -(-experts // after) - experts // before) * self.model.expert_bytes
 
-    def one_way_seconds(self, ranks: Number, bytes_out: Number) -> Number:
+    def one_way_seconds(self, ranks: Number, bytes_out: Number) -> np.ndarray:
         """An all-to-all in which every rank sends so many bytes to experts spread over all ranks alike."""
         ranks = np.asarray(ranks)
         hardware = self.hardware
@@ -85,29 +85,26 @@ class Roofline:
         # Traffic inside of the node and out of it takes different wires at the same time.
         return np.where(ranks == 1, 0.0, latency + np.maximum(near, far))
 
-    def _dense_seconds(self, tokens: Number) -> Number:
+    def _dense_seconds(self, tokens: np.ndarray) -> np.ndarray:
         parameters = self.model.read_parameters
         return np.maximum(
             parameters * self.model.weight_bytes / self._read, 2 * parameters * tokens / self._flops
         )
 
-    def _expert_seconds(self, ranks: Number, total: Number) -> Number:
+    def _expert_seconds(self, ranks: np.ndarray, total: np.ndarray) -> np.ndarray:
         """Of the rank that hosts most: it reads those of its experts that any token chose."""
         model = self.model
-        hosted = self._most_experts(ranks)
+        hosted = np.ceil(model.num_experts / ranks)
         touched = 1 - (1 - model.top_k / model.num_experts) ** total
         read = hosted * touched * model.expert_bytes / self._read
         routed = total * model.top_k * hosted / model.num_experts
         return np.maximum(read, 2 * routed * model.expert_parameters / self._flops)
 
-    def _exchange_seconds(self, ranks: Number, tokens: Number) -> Number:
+    def _exchange_seconds(self, ranks: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Rows to their experts and back, in bfloat16, in each MoE layer."""
         model = self.model
         row = model.top_k * model.hidden_size * model.weight_bytes
         return 2 * model.num_moe_layers * self.one_way_seconds(ranks, tokens * row)
-
-    def _most_experts(self, ranks: Number) -> Number:
-        return np.ceil(self.model.num_experts / ranks)
 
     def _link(self, ranks: int) -> float:
         hardware = self.hardware

@@ -55,7 +55,7 @@ def outcome_of(
         recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
         shrinks=sum(len(group.shrinks) for group in groups),
         shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
-        rank_passes=sum(int(group.log.load().ranks.sum()) for group in groups),
+        rank_passes=sum(group.log.rank_passes for group in groups),
         num_ranks=scenario.num_gpus,
         records=records,
     )

@@ -200,8 +200,8 @@ def test_a_fixed_group_does_what_every_pass_by_itself_does(drawn):
 @settings(max_examples=300, deadline=None)
 @given(groups(), st.sampled_from(["idle", "greedy"]), st.integers(1, 6))
 def test_a_group_that_shrinks_does_too(drawn, policy, sequences):
-    work, queues, rules, room = drawn
-    # The room of stayers follows the memory's floor, which the reference knows nothing of: one that never binds.
+    work, queues, rules, _ = drawn
+    # The room of stayers follows the memory's floor, of which the reference knows nothing: it never binds.
     group, reference = both(work, queues, rules, 10**6, policy, sequences)
     assert [(each.after_passes, each.before, each.after) for each in group.shrinks] == reference.sizes
     assert passes_of(group) == reference.passes
@@ -230,7 +230,7 @@ def test_every_response_ends_once_with_its_tokens(drawn, rebalances):
 
 
 def test_two_waves_by_hand():
-    """Room for two of three responses of 2, 3 and 1 tokens without prompts: the third joins in the third pass."""
+    """Slots for two of three responses of 2, 3 and 1 tokens: the third joins in the third pass."""
     work = Workload(prompt=[0, 1, 2], tokens=[2, 3, 1], prompt_tokens=10, cap=10)
     rules = GroupRules(admit=Reserved(20), max_live=8, most_joining=1000)
     group = Group(work, [[0, 1, 2]], rules, room=40)
@@ -242,7 +242,7 @@ def test_two_waves_by_hand():
 
 
 def test_a_full_cache_lets_the_last_yield_and_computes_it_again():
-    """Two of 10 + 10 in 22 tokens: both fit in pass 0 and 1, with 10 and 11 each; in pass 2 the second yields."""
+    """Two prompts of 10 in 22 tokens: both fit in passes 0 and 1; in pass 2 the second yields."""
     work = Workload(prompt=[0, 1], tokens=[4, 4], prompt_tokens=10, cap=10)
     rules = GroupRules(admit=Paged(), max_live=8, most_joining=1000)
     group = Group(work, [[0, 1]], rules, room=22)
@@ -255,7 +255,7 @@ def test_a_full_cache_lets_the_last_yield_and_computes_it_again():
 
 
 def test_a_shrink_by_hand():
-    """Two ranks with a response each of 2 and 6 tokens, a decision after every second pass: rank 1's moves."""
+    """Two ranks with responses of 2 and 6 tokens, a decision after every second pass: rank 1's moves."""
     work = Workload(prompt=[0, 1], tokens=[2, 6], prompt_tokens=10, cap=10)
     rules = GroupRules(admit=Paged(), max_live=8, most_joining=1000, interval=2)
     rule = SimpleRule(policy="greedy", sequences_per_rank=1, kv_tokens_per_rank=100)
@@ -280,7 +280,7 @@ def test_idle_stretches_by_hand():
 
 
 def test_a_replica_without_a_queue_takes_from_the_others():
-    """Rank 0 may have one live of four of one token each; rank 1 has nothing: at each exchange it takes some."""
+    """Rank 0 has four of one token each, one live at a time; rank 1 has none, and takes at each exchange."""
     work = Workload(prompt=[0, 1, 2, 3], tokens=[1, 1, 1, 1], prompt_tokens=1, cap=10)
     rules = GroupRules(admit=Paged(), max_live=1, most_joining=1000, interval=1, rebalances=True)
     group = Group(work, [[0, 1, 2, 3], []], rules, room=100)
