@@ -25,7 +25,7 @@ from flexfloor.schedule.prompt_records import FIELDS, RECORD
 
 SETTING = "schedule.history_path"
 COLUMNS = tuple(name for name in FIELDS if name not in ("level", "step"))
-NOT_NEGATIVE = ("count", "visits", "spread", "cut", "change_visits", "change_noise")
+NOT_NEGATIVE = ("count", "fresh", "visits", "spread", "cut", "change_visits", "change_noise")
 LARGEST = 1e6
 """No number in a history is larger; logarithms of lengths are far smaller."""
 
@@ -39,10 +39,8 @@ def write_history(path: Path, history: LengthHistory) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    state = history.state()
-    records = dict(state["records"])
-    records["log_mean"] = records["log_mean"] + (state["level"] - records["level"])
-    columns = {"uid": pyarrow.array(state["uids"], pyarrow.string())}
+    uids, records = history.settled()
+    columns = {"uid": pyarrow.array(uids, pyarrow.string())}
     columns |= {name: pyarrow.array(records[name]) for name in COLUMNS}
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

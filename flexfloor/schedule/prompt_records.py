@@ -15,6 +15,7 @@ import numpy as np
 RECORD = np.dtype(
     [
         ("count", "f8"),  # responses that ended by themselves; older ones count less
+        ("fresh", "f8"),  # those of them that came at the last visit
         ("visits", "f8"),  # steps in which the prompt had responses; older ones count less
         ("log_mean", "f8"),  # of the log-lengths of `count`
         ("spread", "f8"),  # sum of their squares around the mean of their visit
@@ -29,6 +30,11 @@ RECORD = np.dtype(
 )
 FIELDS = tuple(RECORD.fields or ())
 """Names of a record's numbers."""
+
+
+def older_part(records: np.ndarray | np.void) -> np.ndarray:
+    """Part of `log_mean` that comes from before the last visit."""
+    return 1.0 - records["fresh"] / np.maximum(np.maximum(records["count"], records["fresh"]), 1e-9)
 
 
 class PromptRecords:
@@ -80,11 +86,13 @@ class PromptRecords:
             self._table[self._rows[uid]] = record
 
     def shift(self, step: int, by: float) -> None:
-        """Add `by` to the level of the prompts that were last seen in `step`."""
+        """Raise the level at which the prompts of `step` were seen; what they held before rises with it."""
         for row in reversed(self._rows.values()):
-            if self._table[row]["step"] != step:
+            record = self._table[row]
+            if record["step"] != step:
                 break
-            self._table[row]["level"] += by
+            record["level"] += by
+            record["log_mean"] += by * older_part(record)
 
     def _free_row(self) -> int:
         if len(self._rows) == self._limit:
