@@ -1,7 +1,7 @@
 """Response lengths as they were measured on mathematics: a log-normal of four parts, generated.
 
-Shares of the variance of log-length: prompt 64.8 %, sampling 26.1 %, checkpoint 2.2 %, and 6.9 % of prompt and
-checkpoint together; mean 7.056, deviation 0.988, limit 16,384.
+Shares of the variance of log-length: prompt 64.8 %, sampling 26.1 %, checkpoint 2.2 %, and 6.9 % of prompt
+and checkpoint together; mean 7.056, deviation 0.988, limit 16,384.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class World:
         self.own = self.rng.normal(0, self.prompt_part, self.num_prompts)
 
     def visit(self, n=8):
-        """Lengths of n responses to each prompt by the next policy, [P, n]; at the limit they are truncated."""
+        """Lengths of n responses to each prompt by the next policy, [P, n]; truncated at the limit."""
         shift = self.rng.normal(0, self.checkpoint) + self.rng.normal(0, self.together, self.num_prompts)
         logs = self.mean + (self.own + shift)[:, None]
         lengths = np.ceil(np.exp(logs + self.rng.normal(0, self.sampling, (self.num_prompts, n))))
@@ -44,7 +44,7 @@ def observe(history, world, lengths, step, prompts=None):
 
 
 def ranks_of(beliefs, prompt_index, tokens, lengths, limit, rng):
-    """Where each real length lies in its predicted distribution: uniform in [0, 1] if the prediction is right.
+    """Where each real length lies in its predicted distribution: uniform in [0, 1] if that is right.
 
     Of the unfinished responses of `tokens` [B], whose lengths will be `lengths`; 0 is short.
     """

@@ -115,7 +115,7 @@ class LengthHistory:
         }
 
     def settled(self) -> tuple[list[str], np.ndarray]:
-        """Uids and records of all prompts, the least recently seen first, with their means as they are now."""
+        """Uids and records of all prompts, the least recently seen first, with the means expected now."""
         return self._records.uids(), self._levelled(self._records.latest(len(self)))
 
     @classmethod
@@ -127,7 +127,7 @@ class LengthHistory:
         records = np.zeros(len(state["uids"]), dtype=RECORD)
         for name in FIELDS:
             records[name] = state["records"][name]
-        history._records.add(state["uids"], records)
+        history._records.fill(state["uids"], records)
         history._level, history._step = state["level"], state["step"]
         history._general = LengthPrior(**state["general"])
         history._fitted = None
@@ -156,7 +156,9 @@ class LengthHistory:
         """The records with their means as they would be at the level that the last step gives."""
         rise, last = self._rise(), records["step"] == self._step
         records = records.copy()
-        records["log_mean"] += self._level - records["level"] + rise * np.where(last, older_part(records), 1.0)
+        records["log_mean"] += (
+            self._level - records["level"] + rise * np.where(last, older_part(records), 1.0)
+        )
         return records
 
     def _compare(self, record: np.void, logs: np.ndarray) -> None:

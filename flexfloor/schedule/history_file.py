@@ -79,14 +79,18 @@ def _columns(path: Path) -> dict[str, Any]:
 
     try:
         table = pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowException as error:
+        names, uids = (
+            table.column_names,
+            table.column("uid").to_pylist() if "uid" in table.column_names else [],
+        )
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{SETTING}: {path} is not a readable parquet file: {error}") from error
     except OSError as error:
         raise DataError(f"{SETTING}: {path} cannot be read: {error.strerror or error}") from error
-    missing = [name for name in ("uid", *COLUMNS) if name not in table.column_names]
+    missing = [name for name in ("uid", *COLUMNS) if name not in names]
     if missing:
         raise _foreign(path, f"has no column {missing[0]}")
-    return {name: table.column(name) for name in ("uid", *COLUMNS)}
+    return {"uid": uids} | {name: table.column(name) for name in COLUMNS}
 
 
 def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
@@ -104,8 +108,7 @@ def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
     return values
 
 
-def _uids(path: Path, column: Any) -> list[str]:
-    uids = column.to_pylist()
+def _uids(path: Path, uids: list[Any]) -> list[str]:
     seen: set[str] = set()
     for row, uid in enumerate(uids, start=1):
         if not isinstance(uid, str) or uid in seen:

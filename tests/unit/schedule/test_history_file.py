@@ -1,4 +1,4 @@
-"""A length history as a file: what was written is what another run begins with, and nothing else is taken for one."""
+"""A length history as a file: another run begins with what was written, and nothing else is taken for one."""
 
 import numpy as np
 import pyarrow
@@ -129,5 +129,5 @@ def test_damaged_files_are_named(tmp_path, history):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path, history):
-    with pytest.raises(FlexFloorError, match="lengths.parquet: the length history cannot be written"):
+    with pytest.raises(FlexFloorError, match=r"lengths\.parquet: the length history cannot be written"):
         write_history(tmp_path / "none" / "lengths.parquet", history)
