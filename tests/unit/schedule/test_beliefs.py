@@ -78,7 +78,7 @@ def test_the_first_to_finish_alone_makes_its_siblings_look_short():
 
 
 def drawn(mean, sd, within, runaway, allowed, finished, alive, own, horizons):
-    """P(own response is unfinished after the horizons), from draws of a group that agree with what was seen."""
+    """P(own response is unfinished after the horizons), from draws of a group that agree with the rest."""
     rng = np.random.default_rng(0)
     mu = rng.normal(mean, sd, 3_000_000)
     weight = np.ones_like(mu)

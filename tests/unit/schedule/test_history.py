@@ -74,7 +74,7 @@ def test_what_was_seen_draws_away_from_what_prompts_are_like():
 
 
 def test_truncated_responses_are_not_lengths():
-    """More than half meet a limit of 1,000; taken for lengths, the next would be expected to end before it."""
+    """More than half meet a limit of 1,000; taken for lengths, the next ones would end before it."""
     found = {}
     for censored in (True, False):
         world = World(seed=0, num_prompts=300, limit=1000)
