@@ -1,6 +1,7 @@
 """What a rollout tells of lengths: right on generated responses, and against draws that know no formula."""
 
 import time
+from math import erfc
 
 import numpy as np
 import pytest
@@ -118,6 +119,24 @@ def test_survival_is_that_of_draws(finished, alive, own):
         assert others.survival(np.array([0]), np.array([own]), horizons, allowed)[0] == pytest.approx(
             curve, abs=1e-5
         )
+
+
+def test_a_bound_that_says_nothing_changes_nothing():
+    for sd in (0.02, 0.9):
+        told = unseen(sd=sd, mean=8.0).alive(np.array([0]), np.array([1]))
+        assert told.prompt_means() == pytest.approx((8.0, sd), rel=1e-3)
+
+
+def test_a_bound_moves_a_mean_as_far_as_a_plain_integral_says():
+    mu = np.linspace(0, 15, 20_001)
+    density = np.exp(-0.5 * ((mu - 6.5) / 0.9) ** 2)
+    for tokens in (500, 3000, 10_000):
+        bound = [0.01 + 0.99 * 0.5 * erfc((np.log(tokens) - each) / 0.5 / np.sqrt(2)) for each in mu]
+        weight = density * np.array(bound) ** 2
+        mean = (weight * mu).sum() / weight.sum()
+        sd = np.sqrt((weight * (mu - mean) ** 2).sum() / weight.sum())
+        told = unseen().alive(np.array([0, 0]), np.array([tokens, tokens]))
+        assert told.prompt_means() == pytest.approx((mean, sd), rel=0.02)
 
 
 def test_a_truncated_sibling_counts_as_one_that_is_longer():
