@@ -118,6 +118,17 @@ def test_a_few_poisoned_prompts_do_not_spoil_the_others():
     assert np.abs(off[:10]).max() < 1.0
 
 
+def test_older_visits_of_a_prompt_count_less():
+    # six visits around 300, three around 600: each new one leaves 0.7 of what the ones before weigh, so that the
+    # last three have 2.19 of 3.20 and the mean is 300 * 2 ** 0.685 = 482; all alike would make it 378
+    world, history = World(seed=7, num_prompts=200), LengthHistory(LIMIT)
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.3, (9, 8)))
+    for step in range(9):
+        observe(history, world, world.visit(8), step)
+        history.observe("it", np.ceil((300 if step < 6 else 600) * noise[step]), [False] * 8, step)
+    assert 440 < np.exp(history.predict(["it"]).log_mean[0]) < 540
+
+
 def test_a_policy_that_grows_longer_is_followed_before_a_prompt_is_seen_again():
     """Every step responses get 10 % longer, and each prompt is seen every fourth step."""
     world = World(seed=3, num_prompts=400)
