@@ -66,7 +66,7 @@ def test_known_costs_are_found_again():
 
 
 def test_noise_and_outliers_of_a_shared_machine_do_not_move_them():
-    # a tenth of the passes takes 2 to 10 times as long; least squares would be off by about a half
+    # a tenth of the passes takes 2 to 10 times as long
     cost = fitted(measure(np.random.default_rng(1), [1, 2, 4, 8], 3000, noise=0.05, outliers=0.1))
     for ranks in (1, 2, 4, 8):
         assert np.median(errors(cost, ranks)) < 0.02 and errors(cost, ranks).max() < 0.06

@@ -153,6 +153,10 @@ def test_the_least_recently_seen_prompt_goes_first():
         assert len(history) <= 300
     known = set(history.state()["uids"])
     assert known == {"always"} | {str(prompt) for prompt in range(701, 1000)}
+    always = history.state()["uids"].index("always")
+    assert history.state()["records"]["visits"][always] == pytest.approx(
+        (1 - 0.7**20) / 0.3
+    )  # never forgotten
     smaller = LengthHistory.from_state(history.state(), LIMIT, max_prompts=10)
     assert smaller.state()["uids"] == history.state()["uids"][-10:]
 
