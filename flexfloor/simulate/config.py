@@ -68,7 +68,7 @@ class SimulateConfig:
     """prefilled in one pass of a replica; one response may have more"""
     memory_share: float = 0.85
     """of a GPU's memory that generation may take"""
-    interval: int | None = 32
+    interval: int | None = 64
     """passes from one decision to the next; null = elastic.interval"""
     rungs: list[int] = field(default_factory=list)
     """sizes that an expert group may shrink to; none given = its halves"""

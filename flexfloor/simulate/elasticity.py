@@ -36,6 +36,8 @@ class Elasticity:
         """
         self.decision, self.rungs, self.memory = decision, tuple(rungs), memory
         self.placement: Placement = home_placement(num_experts, size)
+        self.hosted = [num_experts // size] * size
+        """Experts of each active rank."""
         self._limits = {"longest": longest, "kv_tokens_per_rank": kv_tokens_per_rank}
 
     def may_shrink(self, standings: Sequence[Standing]) -> bool:
@@ -49,23 +51,18 @@ class Elasticity:
         Args:
             passes: run since it was last asked.
         """
-        hosted = self._hosted(len(standings))
-        fitting = fitting_rungs(self.memory, hosted, standings, self._open(standings), **self._limits)
+        rungs = self._open(standings)
+        fitting = fitting_rungs(self.memory, self.hosted, standings, rungs, **self._limits)
         return self.decision.next_size(standings, fitting, passes=passes)
 
     def shrink(self, standings: Sequence[Standing], size: int) -> int:
         """Place the experts on the first `size` ranks; tokens that the cache of each may hold from now on."""
         need = need_of_rung(standings, size, **self._limits)
         self.placement = shrunk(self.placement, size, hostable=self.memory.hostable(need))
-        used = self.memory.needed(max(self._hosted(size)), need)
+        self.hosted = [len(self.placement.hosted_by(position)) for position in range(size)]
+        used = self.memory.needed(max(self.hosted), need)
         assert used <= self.memory.budget, (used, self.memory.budget)
         return need.kv_tokens
 
     def _open(self, standings: Sequence[Standing]) -> list[int]:
         return [rung for rung in self.rungs if rung < len(standings)]
-
-    def _hosted(self, size: int) -> list[int]:
-        counts = [0] * size
-        for host in self.placement.host_of:
-            counts[host] += 1
-        return counts

@@ -15,6 +15,8 @@ from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.schedule.guided import told
 from flexfloor.simulate.lengths import StepLengths
 
+MOST_ASKED = 2048
+"""Responses that are asked for their chances; of more, evenly chosen ones stand for all."""
 Unfinished = Sequence[tuple[int, int]]
 """Responses and the tokens that they have by now."""
 
@@ -59,9 +61,11 @@ class BelievedOutlook:
             self.beliefs = self.beliefs.finished(
                 prompt[done], self.lengths.tokens[done], self.lengths.truncated[done]
             )
-        responses, tokens = _columns(unfinished)
+        each_of = -(-len(unfinished) // MOST_ASKED)
+        responses, tokens = _columns(unfinished[::each_of])
         beliefs = self.beliefs.alive(prompt[responses], tokens)
-        return told(beliefs.survival(prompt[responses], tokens, self.horizons, self.cap))
+        survival = beliefs.survival(prompt[responses], tokens, self.horizons, self.cap)
+        return told(survival * (len(unfinished) / len(responses)))
 
 
 def _columns(unfinished: Unfinished) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ class Scenario:
     """Tokens of joining responses in one pass of a replica."""
     usable_share: float = 0.85
     """Of the GPU's memory that generation may take."""
-    interval: int = 32
+    interval: int = 64
     """Passes from one decision to the next."""
     rungs: tuple[int, ...] | None = None
     """Sizes that a group may shrink to; None = its halves."""
@@ -46,12 +46,12 @@ class Scenario:
     @property
     def memory(self) -> RankMemory:
         """Of each rank."""
-        return modelled_memory(self.model, self.hardware, self.usable_share)
+        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share)
 
     @property
     def room(self) -> int:
         """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
-        rows = self.ep * self.max_live + self.longest
+        rows = self.ep * (self.max_live + max(self.most_joining, self.longest))
         need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
         return cache_tokens(self.memory, self.model, self.ep, need, self.longest)
 

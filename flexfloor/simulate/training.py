@@ -1,8 +1,8 @@
 """How much of the training stage fits beside generation: finished groups on released ranks.
 
 Work is counted in tokens and taken as divisible: gradients are sums, so any rank may take any part. The
-responses of a prompt can be trained once all of them have ended. Ranks of an expert group can train once those
-that it released hold all experts between them.
+responses of a prompt can be trained once all of them have ended. Ranks of an expert group can train once
+those that it released hold all experts between them.
 
 Invariants:
 - No token is trained before its group was complete, nor twice.

@@ -65,7 +65,7 @@ def watched(monkeypatch):
             for at in (self.passes, self.passes + count - 1):
                 assert 0 <= replica.stored(at) <= replica.room
                 if self.elasticity:
-                    memory, hosted = self.elasticity.memory, self.elasticity.placement.host_of.count(rank)
+                    memory, hosted = self.elasticity.memory, len(self.elasticity.placement.hosted_by(rank))
                     cache = replica.stored(at) * memory.kv_token
                     assert memory.dense + hosted * memory.expert + cache <= memory.budget
             seen.append(self)
