@@ -78,7 +78,7 @@ def trade_off(scenario: Scenario, slowdowns: Sequence[float], epochs: int) -> li
     """
     guided = POLICIES["flexfloor"]
     allowed = [
-        replace(guided, name=f"{share:.0%} slower", objective="occupancy", max_slowdown=share)
+        replace(guided, name=f"{100 * share:.3g}% slower", objective="occupancy", max_slowdown=share)
         for share in slowdowns
     ]
     return [result_of(scenario, policy, epochs) for policy in allowed]

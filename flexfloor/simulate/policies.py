@@ -69,6 +69,14 @@ def _fixed() -> list[Policy]:
             known=Known.HISTORY,
             rebalances=True,
         ),
+        Policy(
+            name="planned",
+            meaning="fixed group, queues and admission of flexfloor",
+            dealt=Dealt.PLANNED,
+            known=Known.HISTORY,
+            admission="near_future",
+            rebalances=True,
+        ),
     ]
 
 
@@ -79,6 +87,15 @@ def _elastic() -> list[Policy]:
             meaning="group shrinks by the simple rule, no history",
             admission="near_future",
             shrink="greedy",
+        ),
+        Policy(
+            name="unmoved",
+            meaning="as planned, and ranks leave once they and those above them have nothing left",
+            dealt=Dealt.PLANNED,
+            known=Known.HISTORY,
+            admission="near_future",
+            shrink="idle",
+            rebalances=True,
         ),
         Policy(
             name="flexfloor",

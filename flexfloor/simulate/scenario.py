@@ -51,7 +51,7 @@ class Scenario:
     @property
     def room(self) -> int:
         """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
-        rows = self.ep * (self.max_live + max(self.most_joining, self.longest))
+        rows = self.ep * (self.max_live + self.most_joining)
         need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
         return cache_tokens(self.memory, self.model, self.ep, need, self.longest)
 
