@@ -1,6 +1,6 @@
-"""The simulated half of `make bench-schedule`: schedules on modelled GPUs where a fixed group idles for a third.
+"""The simulated half of `make bench-schedule`: modelled GPUs on which a fixed group idles for a third.
 
-Each setting is a file of conf/simulate, so that `flexfloor simulate simulate=NAME` shows the same with pictures.
+Each setting is a file of conf/simulate, so that `flexfloor simulate simulate=NAME` shows it with pictures.
 Nothing here was measured on a GPU; tables and JSON say so. Of the frontier the point is told that occupies
 least at no loss of throughput against `paged`.
 """
@@ -19,6 +19,7 @@ from flexfloor.simulate.resolve import scenario_of
 SETTINGS = (
     "qwen3-30b-8gpu",
     "qwen3-30b-16gpu",
+    "qwen3-30b-16gpu-launch-bound",
     "mixtral-8x7b-8gpu",
     "mixtral-8x7b-16gpu",
     "deepseek-v3-64gpu",

@@ -32,7 +32,7 @@ class Scenario:
     interval: int = 64
     """Passes from one decision to the next."""
     rungs: tuple[int, ...] | None = None
-    """Sizes that a group may shrink to; None = its halves."""
+    """Sizes that a group may shrink to; None = powers of two, and those midway."""
     floor_seconds: float | None = None
     """Least time of a pass; None = the hardware's."""
     overlap: bool = True
@@ -64,7 +64,8 @@ class Scenario:
         """Sizes that a group may shrink to, ascending."""
         if self.rungs is not None:
             return self.rungs
-        return tuple(2**power for power in range((self.ep - 1).bit_length()))
+        powers = [2**power for power in range(self.ep.bit_length())]
+        return tuple(sorted(rung for each in powers for rung in (each, 3 * each) if rung < self.ep))
 
     def admit(self, admission: str) -> Admit:
         """A policy's rule of admission."""

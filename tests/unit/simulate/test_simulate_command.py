@@ -35,9 +35,10 @@ def test_a_recipe_gives_what_is_left_open():
     assert len(made.trace.step(0).tokens) == 15
 
 
-def test_rungs_are_halves_unless_given():
-    assert scenario("simulate.num_gpus=64").open_rungs() == (1, 2, 4, 8, 16, 32)
+def test_rungs_are_powers_of_two_and_those_midway_unless_given():
+    assert scenario("simulate.num_gpus=64").open_rungs() == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
     assert scenario("simulate.num_gpus=6", "simulate.ep=2").open_rungs() == (1,)
+    assert scenario("simulate.num_gpus=1").open_rungs() == ()
     assert scenario("simulate.rungs=[6,3]").open_rungs() == (3, 6)
 
 
