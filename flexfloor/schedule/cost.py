@@ -1,7 +1,7 @@
 """What a pass, a shrink and a token of training cost in time, as plans and decisions ask for it.
 
-Whoever answers is a `CostModel`: `fitted_cost.FittedCost` from the run's own measurements, or a model of known
-hardware.
+Whoever answers is a `CostModel`: `fitted_cost.FittedCost` from the run's own measurements, or a model of
+known hardware.
 
 Invariants:
 - A pass takes the time of the rank that has most to do, so a load is that rank's.
@@ -41,7 +41,7 @@ class CostModel(Protocol):
         ...
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
-        """Seconds from `before` to `after` active ranks, experts and the caches of `moved_tokens` included."""
+        """Seconds from `before` to `after` active ranks, with experts and the caches of `moved_tokens`."""
         ...
 
     def train_seconds(self, tokens: float) -> float:
