@@ -22,6 +22,7 @@ from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
 from flexfloor.rollout.batch import LiveBatch
+from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
 from flexfloor.schedule.shrink import Standing, hand_over, next_size
@@ -46,13 +47,15 @@ class ActiveGroup:
         sequences_per_rank: int,
         memory: RankMemory,
         room: Room,
+        guide: Guide | None = None,
     ):
         """Args:
         sequences_per_rank: unless `elastic` says it.
         memory: the same on all ranks of the group.
         room: of a rank's cache when the rollout begins.
+        guide: needed where the policy is guided.
         """
-        self.memory, self.room = memory, room
+        self.memory, self.room, self.guide = memory, room, guide
         self.ladder, self.elastic, self.size = ladder, elastic, ladder.size
         self.sequences_per_rank = elastic.sequences_per_rank or sequences_per_rank
         self.finished_by_leavers = 0
@@ -72,23 +75,31 @@ class ActiveGroup:
 
     def is_due(self, passes: int) -> bool:
         """Whether a decision follows pass number `passes`."""
-        shrinks = self.elastic.policy != "never" and self.size > 1
-        return shrinks and passes % self.elastic.interval == 0
+        decides = self.elastic.policy != "never" or self.guide is not None
+        return decides and self.size > 1 and passes % self.elastic.interval == 0
 
     def standings(self, batch: LiveBatch, num_finished: int) -> list[Standing]:
         """What each active rank says of itself; one exchange."""
-        own = [len(batch.unfinished()), batch.kv_tokens(), num_finished, batch.waiting_tokens()]
-        return [
-            Standing(unfinished=unfinished, kv_tokens=kv_tokens, finished=finished, waiting_tokens=waiting)
-            for unfinished, kv_tokens, finished, waiting in self.exchange(own)
-        ]
+        own = Standing(
+            unfinished=len(batch.unfinished()),
+            kv_tokens=batch.kv_tokens(),
+            finished=num_finished,
+            waiting_tokens=batch.waiting_tokens(),
+            waiting=batch.num_waiting,
+            alive=self.guide.alive(batch.unfinished()) if self.guide else (),
+        )
+        return [Standing.of(integers) for integers in self.exchange(own.integers())]
 
     def next_size(self, standings: Sequence[Standing]) -> int:
         """Ranks to go on with; the present number = all stay."""
         hosted = [len(self.placement.hosted_by(position)) for position in range(self.size)]
+        rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
+        if self.elastic.policy == "guided":
+            assert self.guide is not None
+            return self.guide.next_size(standings, rungs, passes=self.elastic.interval)
         return next_size(
             standings,
-            fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits),
+            rungs,
             policy=self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
             kv_tokens_per_rank=self.room.tokens,
@@ -124,6 +135,23 @@ class ActiveGroup:
             parallel.enter_expert_group(self.group)
             batch.adopt(arrived.sequences)
         return arrived
+
+    def rebalance(self, standings: Sequence[Standing], batch: LiveBatch) -> int:
+        """Let ranks with room take what waits on others; responses that this rank got."""
+        handovers = self.guide.rebalance(standings) if self.guide else []
+        if not handovers:
+            return 0
+        given = sum(each.count for each in handovers if each.source == self.ladder.position)
+        arrived = migrate(
+            [],
+            handovers,
+            hosted=self.hosted,
+            leaving=take_out(batch.give_waiting(given), batch.cache),
+            dtype=batch.cache.dtype,
+            group=self.group,
+        )
+        batch.adopt(arrived.sequences)
+        return len(arrived.sequences)
 
     def close(self) -> None:
         """Go back to the home group and forget the guests."""

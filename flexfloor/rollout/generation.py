@@ -79,12 +79,14 @@ class Generation:
         self.finished += ended
         if ended:
             self.busy_seconds = self._seconds()
+            if self.active.guide:
+                self.active.guide.note(ended)
         if on_finished:
             for response in ended:
                 on_finished(response)
 
     def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
-        """Shrink if fewer ranks can hold what is left."""
+        """Shrink if fewer ranks can hold what is left, else spread what waits."""
         standings = self.active.standings(self.batch, len(self.finished))
         size = self.active.next_size(standings)
         if size < self.active.size and any(standing.unfinished for standing in standings):
@@ -94,6 +96,8 @@ class Generation:
             self.shrinks += 1
             self.shrink_seconds += time.perf_counter() - began
             self.active_ranks.append((self._seconds(), size))
+        else:
+            self.moved_sequences += self.active.rebalance(standings, self.batch)
 
     def _shrink(self, size: int, standings: Sequence[Standing]) -> None:
         had_work = bool(self.batch.unfinished())

@@ -69,7 +69,7 @@ class RolloutStats:
     shrink_seconds: float
     """Spent in them."""
     moved_sequences: int
-    """Unfinished sequences that this rank took over from ranks that left."""
+    """Unfinished sequences that this rank took over, from ranks that left or whose queue was long."""
     moved_bytes: int
     """Of experts and sequences that this rank received."""
     is_released: bool

@@ -32,8 +32,26 @@ class Standing:
     waiting: int = 0
     """Responses that wait."""
     alive: tuple[int, ...] = ()
-    """Expected number of its responses that are unfinished after each horizon, in 1/256; by the guided
+    """Expected number of its responses that are unfinished after each horizon, in 1/256; for the guided
     decision only."""
+
+    def integers(self) -> list[int]:
+        """As it is told."""
+        counts = [self.unfinished, self.kv_tokens, self.finished, self.waiting_tokens, self.waiting]
+        return [*counts, *self.alive]
+
+    @classmethod
+    def of(cls, integers: Sequence[int]) -> Standing:
+        """What was told."""
+        unfinished, kv_tokens, finished, waiting_tokens, waiting, *alive = integers
+        return cls(
+            unfinished=unfinished,
+            kv_tokens=kv_tokens,
+            finished=finished,
+            waiting_tokens=waiting_tokens,
+            waiting=waiting,
+            alive=tuple(alive),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
