@@ -133,7 +133,7 @@ def make_grid(mean: np.ndarray, sd: np.ndarray, within: float, runaway: float, l
 
 
 def _offsets(farthest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points in deviations from the mean, from 5 below to 5 above or to `farthest` [Q]; log of their spacing."""
+    """Points in deviations from the mean, 5 below to 5 above or `farthest` [Q]; log of their spacing."""
     top = np.maximum(REACH, np.arcsinh(np.maximum(farthest, 0.0)))
     steps = np.linspace(0.0, 1.0, NUM_POINTS)
     arguments = -REACH + (top[:, None] + REACH) * steps

@@ -1,0 +1,152 @@
+"""The cost of passes, shrinks and training as this run has measured it.
+
+A pass is a sum of what every pass costs, of what falls with the ranks (each hosts fewer experts), of what
+grows with them (collectives), of the experts that few rows touch one by one and many rows share, and of rows,
+prompts and context. A number of ranks that was measured has a constant and a slope of its own on top; one
+that was not is answered from the others.
+
+Invariants:
+- The same measurements give the same bits; ranks that decide together must have been told the same ones.
+- A pass with more rows, prompt tokens or context never takes less.
+- Memory is bounded, and `from_state` of `state` answers as `refit` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flexfloor.schedule.cost import CostModel, Number, PassLoad
+from flexfloor.schedule.fitted_time import FittedTime
+
+TOKENS = 5
+"""Which of the parts of a pass counts the tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSample:
+    """A pass of numbers, and its seconds on the rank that took longest."""
+
+    load: PassLoad
+    seconds: float
+
+
+class FittedCost:
+    """A `CostModel` of measurements.
+
+    Args:
+        start: the model that answers, scaled, until there are enough.
+        rungs: numbers of ranks that may be asked for.
+    """
+
+    def __init__(self, start: CostModel, rungs: Sequence[int]) -> None:
+        self._passes = FittedTime(
+            4, _pass_parts, lambda loads: _start_passes(start, loads), rungs, slope_column=TOKENS
+        )
+        self._shrinks = FittedTime(3, _shrink_parts, lambda loads: _start_shrinks(start, loads))
+        self._training = FittedTime(1, _training_parts, lambda loads: _start_training(start, loads))
+        self._kinds = {"passes": self._passes, "shrinks": self._shrinks, "training": self._training}
+
+    def add_passes(self, samples: Sequence[PassSample]) -> None:
+        """Take note of measured passes."""
+        for sample in samples:
+            load = sample.load
+            columns = (load.ranks, load.rows, load.joining, load.context)
+            self._passes.samples.add([float(column) for column in columns], sample.seconds)
+
+    def add_shrink(self, before: int, after: int, moved_tokens: float, seconds: float) -> None:
+        """Take note of a measured shrink."""
+        self._shrinks.samples.add([before, after, moved_tokens], seconds)
+
+    def add_training(self, tokens: float, seconds: float) -> None:
+        """Take note of forward and backward over so many tokens on one rank."""
+        self._training.samples.add([tokens], seconds)
+
+    def refit(self) -> None:
+        """Answer by what was noted from now on."""
+        for times in self._kinds.values():
+            times.refit()
+
+    def pass_seconds(self, load: PassLoad) -> Number:
+        """Seconds of a pass, in the shape of the load's fields."""
+        columns = np.broadcast_arrays(load.ranks, load.rows, load.joining, load.context)
+        loads = np.stack([np.asarray(column, dtype=float).ravel() for column in columns], axis=1)
+        seconds = self._passes.seconds(loads).reshape(columns[0].shape)
+        return seconds if seconds.shape else float(seconds)
+
+    def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
+        """Seconds from `before` to `after` active ranks, with experts and the caches of `moved_tokens`."""
+        return float(self._shrinks.seconds(np.array([[before, after, moved_tokens]], dtype=float))[0])
+
+    def train_seconds(self, tokens: float) -> float:
+        """Seconds of forward and backward over so many tokens on one rank."""
+        return float(self._training.seconds(np.array([[tokens]], dtype=float))[0])
+
+    def median_relative_errors(self) -> dict[str, float]:
+        """Of `passes`, `shrinks` and `training`: half of the measurements are nearer to the answer."""
+        return {kind: times.median_relative_error() for kind, times in self._kinds.items()}
+
+    def num_samples(self) -> dict[str, int]:
+        """Measurements kept of `passes`, `shrinks` and `training`."""
+        return {kind: len(times.samples) for kind, times in self._kinds.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON data, for `from_state`."""
+        return {kind: times.samples.rows() for kind, times in self._kinds.items()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], start: CostModel, rungs: Sequence[int]) -> FittedCost:
+        """The fit of the measurements whose `state` this was."""
+        cost = cls(start, rungs)
+        for kind, times in cost._kinds.items():
+            for *load, seconds in state[kind]:
+                times.samples.add(load, seconds)
+        cost.refit()
+        return cost
+
+
+def _pass_parts(loads: np.ndarray) -> np.ndarray:
+    """Of loads (ranks, rows, joining, context) [N, 4], [N, 9]."""
+    ranks, rows, joining, context = loads.T
+    tokens = rows + joining
+    touched = np.log1p(tokens)
+    parts = [
+        np.ones_like(ranks),
+        1.0 / ranks,
+        np.log2(ranks),
+        touched,
+        touched / ranks,
+        tokens,
+        tokens * (1.0 - 1.0 / ranks),
+        joining,
+        context,
+    ]
+    return np.stack(parts, axis=1)
+
+
+def _shrink_parts(loads: np.ndarray) -> np.ndarray:
+    """Of (ranks before, after, tokens moved) [N, 3]: constant, experts and cache for a stayer, [N, 3]."""
+    before, after, moved_tokens = loads.T
+    return np.stack([np.ones_like(before), 1.0 / after - 1.0 / before, moved_tokens / after], axis=1)
+
+
+def _training_parts(loads: np.ndarray) -> np.ndarray:
+    return np.stack([np.ones(len(loads)), loads[:, 0]], axis=1)
+
+
+def _start_passes(start: CostModel, loads: np.ndarray) -> np.ndarray:
+    ranks, rows, joining, context = loads.T
+    seconds = start.pass_seconds(PassLoad(ranks=ranks, rows=rows, joining=joining, context=context))
+    return np.asarray(seconds, dtype=float)
+
+
+def _start_shrinks(start: CostModel, loads: np.ndarray) -> np.ndarray:
+    rows = loads.tolist()
+    return np.array([start.shrink_seconds(int(before), int(after), moved) for before, after, moved in rows])
+
+
+def _start_training(start: CostModel, loads: np.ndarray) -> np.ndarray:
+    return np.array([start.train_seconds(tokens) for tokens in loads[:, 0].tolist()])
