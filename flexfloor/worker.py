@@ -27,6 +27,7 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
+from flexfloor.stages.planner import Planner
 from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 from flexfloor.train.resident import training_bytes
@@ -50,6 +51,7 @@ class Worker:
     """For generation; its parameters are those that `ddp` trains."""
     ddp: DistributedDataParallel
     engine: RolloutEngine
+    planner: Planner
 
     @property
     def model_identity(self) -> dict[str, Any]:
@@ -98,6 +100,7 @@ def _set_up(config: Config) -> Worker:
         model=model,
         ddp=ddp,
         engine=engine,
+        planner=Planner(config, layout),
     )
 
 

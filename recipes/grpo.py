@@ -45,6 +45,7 @@ def train(config: Config) -> None:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             rollout = generate(run.worker, journal, prompts, step)
             metrics |= rollout_metrics(rollout)
+            run.worker.planner.learn([each.response for each in rollout.responses], rollout.stats, step)
             samples = make_samples(rollout.responses, config.algorithm)
             parts = split_mini_batches(samples, [p.uid for p in prompts], config.actor.ppo_mini_batch_size)
             parts, compared = compare_policies(run, parts)

@@ -17,8 +17,9 @@ from flexfloor.elastic.load import ExpertLoad
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.fast_path import FastPath
+from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.reference_path import ReferencePath
-from flexfloor.rollout.types import PassProgress, Response, RolloutStats
+from flexfloor.rollout.types import PassProgress, Response, RolloutStats, ShrinkSample
 from flexfloor.schedule.shrink import Standing
 
 
@@ -38,6 +39,9 @@ class Generation:
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
         self.active_ranks = [(0.0, active.size)]
+        self.pass_times = PassTimes()
+        self.shrink_samples: list[ShrinkSample] = []
+        self._told: list[list[int]] = []
 
     def run(
         self,
@@ -48,20 +52,26 @@ class Generation:
     ) -> tuple[list[Response], RolloutStats]:
         """The responses in the order in which they ended on this rank, and what it did."""
         try:
+            began = time.perf_counter()
             while not self.active.is_released and (rows := self._agree(on_pass)) is not None:
                 self._pass(rows, on_finished)
+                self._time_pass(time.perf_counter() - began)
                 if self.active.is_due(self.passes):
                     self._decide(on_shrink)
+                began = time.perf_counter()
         finally:
             self.active.close()
         return self.finished, self._stats()
 
     def _agree(self, on_pass: Callable[[PassProgress], None] | None) -> RowCounts | None:
         """Admit, then learn every active rank's rows for the coming pass; None when nobody has any."""
-        told = self.active.exchange([self.batch.admit(), len(self.finished)])
-        counts = tuple(rows for rows, _ in told)
+        count = self.batch.admit()
+        rows = self.batch.context.rows
+        own = [count, len(self.finished), rows.num_joining, rows.num_attended]
+        self._told = self.active.exchange(own)
+        counts = tuple(each[0] for each in self._told)
         if on_pass:
-            finished = sum(done for _, done in told) + self.active.finished_by_leavers
+            finished = sum(each[1] for each in self._told) + self.active.finished_by_leavers
             on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
         if not any(counts):
             return None
@@ -85,16 +95,31 @@ class Generation:
             for response in ended:
                 on_finished(response)
 
+    def _time_pass(self, seconds: float) -> None:
+        rows, _, joining, context = zip(*self._told, strict=True)
+        self.pass_times.note(
+            ranks=self.active.size,
+            rows=max(each - more for each, more in zip(rows, joining, strict=True)),
+            joining=max(joining),
+            context=max(context),
+            seconds=seconds,
+        )
+
     def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
         """Shrink if fewer ranks can hold what is left, else spread what waits."""
         standings = self.active.standings(self.batch, len(self.finished))
         size = self.active.next_size(standings)
         if size < self.active.size and any(standing.unfinished for standing in standings):
-            began = time.perf_counter()
+            before, began = self.active.size, time.perf_counter()
             with on_shrink():
                 self._shrink(size, standings)
+            seconds = time.perf_counter() - began
             self.shrinks += 1
-            self.shrink_seconds += time.perf_counter() - began
+            self.shrink_seconds += seconds
+            moved = sum(standing.kv_tokens for standing in standings[size:])
+            self.shrink_samples.append(
+                ShrinkSample(before=before, after=size, moved_tokens=moved, seconds=seconds)
+            )
             self.active_ranks.append((self._seconds(), size))
         else:
             self.moved_sequences += self.active.rebalance(standings, self.batch)
@@ -133,4 +158,6 @@ class Generation:
             is_released=self.active.is_released,
             active_ranks=tuple(self.active_ranks),
             expert_load=self.load.counts(),
+            pass_samples=self.pass_times.samples(),
+            shrink_samples=tuple(self.shrink_samples),
         )

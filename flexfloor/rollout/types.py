@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfloor.checks import require
+from flexfloor.schedule.fitted_cost import PassSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,19 @@ class Response:
     """"eos", "stop" or "length"."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShrinkSample:
+    """A shrink that took place."""
+
+    before: int
+    after: int
+    """Active ranks."""
+    moved_tokens: int
+    """In the caches of those that left, by their slots."""
+    seconds: float
+    """On this rank."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RolloutStats:
     """What one rank did in one rollout."""
@@ -78,6 +92,10 @@ class RolloutStats:
     """(seconds from the start, ranks of the group from then on), from the first pass on."""
     expert_load: np.ndarray
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
+    pass_samples: tuple[PassSample, ...]
+    """Seconds of passes that this rank took part in, by stretches of like passes."""
+    shrink_samples: tuple[ShrinkSample, ...]
+    """Of shrinks that this rank took part in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ class ScheduleConfig:
     starts each rank's longest first, by what past steps have shown; `flexfloor` also plans which rank gets
     which responses, and lets ranks with room take what waits on others."""
     objective: str = "step_time"
-    """What elastic.policy=guided goes for. `step_time`: the earliest end of rollout and training, `throughput`:
-    the earliest end of the rollout, `occupancy`: the fewest occupied rank-seconds."""
+    """What elastic.policy=guided goes for. `step_time`: the earliest end of rollout and training;
+    `throughput`: the earliest end of the rollout; `occupancy`: the fewest occupied rank-seconds."""
     max_slowdown: float = 0.0
     """Share by which `occupancy` may prolong the rollout, at least the 1 % that no estimate can tell."""
     history_path: str | None = None

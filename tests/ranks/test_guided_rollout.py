@@ -71,7 +71,12 @@ WAYS = {
     "a hundred times too long": {"guidance": known(100.0), "max_live": 3},
     "all over at once": {"guidance": known(0.01), "max_live": 3},
     "all wait on one rank": {"guidance": learned(), "deal": "last rank", "max_live": 2},
-    "queues even out": {"guidance": learned(), "deal": "last rank", "max_live": 4, "elastic": {"interval": 2}},
+    "queues even out": {
+        "guidance": learned(),
+        "deal": "last rank",
+        "max_live": 4,
+        "elastic": {"interval": 2},
+    },
     "yielding": {"guidance": learned(), "deal": "backwards", "kv_budget_bytes": 32_000},
     "shrinks cost too much": {"guidance": learned(costs=Costs(a_shrink=1e6))},
     "reference path": {"guidance": learned(), "path": "reference", "max_live": 3},
