@@ -23,6 +23,9 @@ class ElasticConfig:
     sequences_per_rank: int | None = None
     """Unfinished responses that a rung may give each of its ranks; not given = as many as a rank of the
     group began with, at most rollout.max_live_sequences, so that no pass grows by a shrink."""
+    detach: bool = False
+    """Whether ranks part for good, each with a copy of all experts, once all of them have the memory and no
+    rung is taken: no exchange is left then, nothing moves any more, and each rank leaves at its own end."""
 
     def __post_init__(self) -> None:
         require_choice("elastic.policy", self.policy, POLICIES)

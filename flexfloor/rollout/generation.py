@@ -2,14 +2,15 @@
 
 Invariants:
 - All active ranks take part in the same passes and the same shrinks.
-- A released rank takes part in no collective of its expert group any more.
+- A released rank takes part in no collective of its expert group any more, and a detached one in none.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts
@@ -17,9 +18,9 @@ from flexfloor.elastic.load import ExpertLoad
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.fast_path import FastPath
+from flexfloor.rollout.migration import Arrived
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.types import PassProgress, Response, RolloutStats
-from flexfloor.schedule.shrink import Standing
 
 
 class Generation:
@@ -61,15 +62,21 @@ class Generation:
         told = self.active.exchange([self.batch.admit(), len(self.finished)])
         counts = tuple(rows for rows, _ in told)
         if on_pass:
-            finished = sum(done for _, done in told) + self.active.finished_by_leavers
-            on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
+            on_pass(
+                PassProgress(
+                    rows=sum(counts),
+                    finished=sum(done for _, done in told) + self.active.finished_elsewhere,
+                    active=self.active.num_generating,
+                    is_detached=self.active.is_detached,
+                )
+            )
         if not any(counts):
             return None
         return RowCounts(
             group=self.active.group,
             counts=counts,
-            own=self.active.ladder.position,
-            host_of=self.active.placement.host_of,
+            own=self.active.index,
+            host_of=self.active.placement.nearest(self.active.index),
         )
 
     def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
@@ -84,29 +91,35 @@ class Generation:
                 on_finished(response)
 
     def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
-        """Shrink if fewer ranks can hold what is left."""
+        """Shrink if fewer ranks can hold what is left, else detach if each can do without the others."""
         standings = self.active.standings(self.batch, len(self.finished))
-        size = self.active.next_size(standings)
-        if size < self.active.size and any(standing.unfinished for standing in standings):
-            began = time.perf_counter()
-            with on_shrink():
-                self._shrink(size, standings)
-            self.shrinks += 1
-            self.shrink_seconds += time.perf_counter() - began
-            self.active_ranks.append((self._seconds(), size))
-
-    def _shrink(self, size: int, standings: Sequence[Standing]) -> None:
+        if not any(standing.unfinished for standing in standings):
+            return
         had_work = bool(self.batch.unfinished())
-        load = self.load.counts().sum(axis=0).tolist()
-        arrived = self.active.shrink(size, standings, self.batch, load)
+        size = self.active.next_size(standings)
+        if size < self.active.size:
+            load = self.load.counts().sum(axis=0).tolist()
+            change = partial(self.active.shrink, size, standings, self.batch, load)
+        elif self.active.can_detach(standings):
+            change = partial(self.active.detach, standings, self.batch)
+        else:
+            return
+        began = time.perf_counter()
+        with on_shrink():
+            self._take_over(change())
+        self.shrinks += 1
+        self.shrink_seconds += time.perf_counter() - began
+        self.active_ranks.append((self._seconds(), self.active.num_generating))
+        if self.active.is_released and had_work:
+            self.busy_seconds = self._seconds()
+
+    def _take_over(self, arrived: Arrived) -> None:
         if isinstance(self.path, FastPath):
             self.path.host(arrived.guests)
         elif not self.active.is_released:
             self.path.place(self.active.placement, self.active.group, arrived.guests)
         self.moved_sequences += len(arrived.sequences)
         self.moved_bytes += arrived.num_bytes
-        if self.active.is_released and had_work:
-            self.busy_seconds = self._seconds()
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -126,7 +139,8 @@ class Generation:
             shrink_seconds=self.shrink_seconds,
             moved_sequences=self.moved_sequences,
             moved_bytes=self.moved_bytes,
-            is_released=self.active.is_released,
+            is_released=self.active.is_released or self.active.is_detached,
+            is_detached=self.active.is_detached,
             active_ranks=tuple(self.active_ranks),
             expert_load=self.load.counts(),
         )
