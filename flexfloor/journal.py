@@ -22,6 +22,7 @@ from flexfloor import device, heartbeat
 from flexfloor.config import Config
 from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
+from flexfloor.ledger.leases import check_leases
 from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
 from flexfloor.ledger.pictures import LEDGER_FILE, write_pictures
 from flexfloor.ledger.store import LedgerFile
@@ -151,6 +152,7 @@ class Journal:
     ) -> None:
         settled = settle(records)
         check_tiling(settled)
+        check_leases(settled)
         tokens = int(metrics.get("perf/response_tokens", 0))
         timings = timing_metrics(settled)
         logged = {

@@ -134,7 +134,8 @@ def _training_bytes(config: Config, model: GPTModel) -> int:
 def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
     if config.elastic.policy == "never":
         return None
-    return make_ladder(groups.ep, config.elastic.rungs, timeout_seconds=config.launch.timeout_seconds)
+    elastic, timeout_seconds = config.elastic, config.launch.timeout_seconds
+    return make_ladder(groups.ep, elastic.rungs, timeout_seconds=timeout_seconds, alone=elastic.detach)
 
 
 def _require_same_prompts(prompts: dict[str, list[Prompt]]) -> None:

@@ -26,6 +26,9 @@ class ElasticConfig:
     """Unfinished responses that a rung may give each of its ranks, at most rollout.max_live_sequences; not
     given = that for `guided`, and for `greedy` no more than a rank of the group began with, so that no pass
     grows by a shrink."""
+    detach: bool = False
+    """Whether ranks part for good, each with a copy of all experts, once all of them have the memory and no
+    rung is taken: no exchange is left then, nothing moves any more, and each rank leaves at its own end."""
 
     def __post_init__(self) -> None:
         require_choice("elastic.policy", self.policy, POLICIES)

@@ -31,7 +31,7 @@ class RowCounts:
     own: int
     """Index of this rank in the group."""
     host_of: tuple[int, ...]
-    """By expert: the index of the rank that hosts it."""
+    """By expert: the index of the rank that this rank's rows find it on."""
 
     def can_reach(self, expert_TK: Tensor) -> bool:
         """Whether ranks of the group host all of these experts."""

@@ -1,8 +1,12 @@
 """The ranks of an expert group that still generate, as one of them sees it, and how they become fewer.
 
+A group that detaches becomes as many groups of one rank as have something left. A rank's index in its
+group is its position until then, and 0 afterwards.
+
 Invariants:
 - All active ranks decide the same from the same exchanged numbers.
 - After a shrink every expert is hosted by exactly one active rank, and every unfinished response is on one.
+- After a detachment every rank that is left hosts every expert and has something unfinished.
 - No rank hosts more experts than its memory holds beside what it may come to need.
 - Parallel state names the active group, and the home group again once the rollout is over.
 """
@@ -20,12 +24,12 @@ from flexfloor.elastic.exchange import exchange_integers
 from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_rung
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
-from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
+from flexfloor.elastic.placement import Placement, expert_moves, home_placement, shrunk, spread
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
-from flexfloor.schedule.shrink import Standing, hand_over, next_size
+from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size
 from flexfloor.schedule.slots import Room
 
 
@@ -58,7 +62,13 @@ class ActiveGroup:
         self.memory, self.room, self.guide = memory, room, guide
         self.ladder, self.elastic, self.size = ladder, elastic, ladder.size
         self.sequences_per_rank = elastic.sequences_per_rank or sequences_per_rank
-        self.finished_by_leavers = 0
+        self.index = ladder.position
+        """Of this rank in the active group."""
+        self.num_generating = ladder.size
+        """Ranks that generate; of a group that has detached, those that did when it parted."""
+        self.is_released = self.is_detached = False
+        self.finished_elsewhere = 0
+        """Responses that ended on ranks of which no more is heard, as far as is known."""
         self.hosted = hosted_at_home(model)
         self.placement = home_placement(len(self.hosted) * ladder.size, ladder.size)
         self._pushed: list[dist.ProcessGroup] = []
@@ -66,12 +76,10 @@ class ActiveGroup:
     @property
     def group(self) -> dist.ProcessGroup:
         """Of the active ranks."""
+        if self.is_detached:
+            assert self.ladder.alone is not None, "the ladder has no groups of one rank"
+            return self.ladder.alone
         return self.ladder.groups[self.size]
-
-    @property
-    def is_released(self) -> bool:
-        """Whether this rank has left."""
-        return self.ladder.position >= self.size
 
     def is_due(self, passes: int) -> bool:
         """Whether a decision follows pass number `passes`."""
@@ -116,7 +124,7 @@ class ActiveGroup:
         load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
         need = self._need(standings, size)
         after = shrunk(self.placement, size, load, hostable=self.memory.hostable(need))
-        leaves = self.ladder.position >= size
+        self.is_released = leaves = self.index >= size
         if not leaves:
             batch.resize(need.kv_tokens)
         arrived = migrate(
@@ -127,12 +135,10 @@ class ActiveGroup:
             dtype=batch.cache.dtype,
             group=self.group,
         )
-        self.finished_by_leavers += sum(standing.finished for standing in standings[size:])
-        self.placement, self.size = after, size
+        self.finished_elsewhere += sum(standing.finished for standing in standings[size:])
+        self.placement, self.size, self.num_generating = after, size, size
         if not leaves:
-            self.hosted |= arrived.guests
-            self._pushed.append(self.group)
-            parallel.enter_expert_group(self.group)
+            self._enter(arrived)
             batch.adopt(arrived.sequences)
         return arrived
 
@@ -141,7 +147,7 @@ class ActiveGroup:
         handovers = self.guide.rebalance(standings) if self.guide else []
         if not handovers:
             return 0
-        given = sum(each.count for each in handovers if each.source == self.ladder.position)
+        given = sum(each.count for each in handovers if each.source == self.index)
         arrived = migrate(
             [],
             handovers,
@@ -152,6 +158,39 @@ class ActiveGroup:
         )
         batch.adopt(arrived.sequences)
         return len(arrived.sequences)
+
+    def can_detach(self, standings: Sequence[Standing]) -> bool:
+        """Whether the ranks may part as they are."""
+        hostable = self.memory.hostable(self._need(standings, self.size))
+        num_experts = len(self.placement.hosts_of)
+        return self.elastic.detach and detaches(standings, hostable=hostable, num_experts=num_experts)
+
+    def detach(self, standings: Sequence[Standing], batch: LiveBatch) -> Arrived:
+        """Go on without the others, with all experts; a rank that has nothing left leaves at once."""
+        going_on = [index for index, standing in enumerate(standings) if standing.unfinished]
+        batch.resize(self._need(standings, self.size).kv_tokens)
+        arrived = migrate(
+            expert_moves(self.placement, spread(self.placement, going_on)),
+            [],
+            hosted=self.hosted,
+            leaving=[],
+            dtype=batch.cache.dtype,
+            group=self.group,
+        )
+        others = (standing for index, standing in enumerate(standings) if index != self.index)
+        self.finished_elsewhere += sum(standing.finished for standing in others)
+        self.is_released = self.index not in going_on
+        self.num_generating = len(going_on)
+        if not self.is_released:
+            self.placement = Placement(hosts_of=((0,),) * len(self.placement.hosts_of))
+            self.is_detached, self.index, self.size = True, 0, 1
+            self._enter(arrived)
+        return arrived
+
+    def _enter(self, arrived: Arrived) -> None:
+        self.hosted |= arrived.guests
+        self._pushed.append(self.group)
+        parallel.enter_expert_group(self.group)
 
     def close(self) -> None:
         """Go back to the home group and forget the guests."""

@@ -79,7 +79,7 @@ class RolloutStats:
     peak_kv_bytes: int
     """Most KV cache that was allocated in a pass."""
     shrinks: int
-    """Times that the expert group became smaller while this rank was in it."""
+    """Times that the expert group became smaller while this rank was in it, or detached."""
     shrink_seconds: float
     """Spent in them."""
     moved_sequences: int
@@ -87,9 +87,12 @@ class RolloutStats:
     moved_bytes: int
     """Of experts and sequences that this rank received."""
     is_released: bool
-    """Whether the rank left before the end of the rollout."""
+    """Whether the rank left without waiting for the end of the others."""
+    is_detached: bool
+    """Whether it generated the rest by itself, when the group had detached."""
     active_ranks: tuple[tuple[float, int], ...]
-    """(seconds from the start, ranks of the group from then on), from the first pass on."""
+    """(seconds from the start, ranks of the group from then on), from the first pass on; of a group that
+    detached, last how many went on by themselves, each until its own `seconds`."""
     expert_load: np.ndarray
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
     pass_samples: tuple[PassSample, ...]
@@ -105,6 +108,9 @@ class PassProgress:
     rows: int
     """Rows of the coming pass on all ranks of the group."""
     finished: int
-    """Responses finished so far on all ranks of the group, those that left among them."""
+    """Responses finished so far on all ranks of the group, those that left among them; of a group that has
+    detached, this rank's and those of the others until then."""
     active: int
-    """Ranks of the group that still generate."""
+    """Ranks of the group that still generate, or did when it detached."""
+    is_detached: bool = False
+    """Whether this rank generates by itself and hears no more of the others."""
