@@ -23,7 +23,7 @@ from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
-from flexfloor.schedule.plan import DEALS, plan_queues
+from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 
 NUM_PROMPTS, SIBLINGS, LONGEST, MEDIAN, DEVIATION = 40, 4, 480, 48, 0.988
 PROMPT_SHARE = 0.648
@@ -94,7 +94,7 @@ class Bench:
         if policy == "lengths known":
             wanted = Wanted(prompt_tokens=wanted.prompt_tokens, lengths=forced.astype(float))
         planned = POLICIES[policy] == "guided"
-        plan = plan_queues(wanted, self.replicas, self.costs, deals=DEALS if planned else DEALS[:1])
+        plan = plan_queues(wanted, self.replicas, self.costs, deals=DEALS if planned else (IN_ORDER,))
         mine = [self._request(number, forced) for number in plan.queues[dist.get_rank()].tolist()]
         outlook = LearnedLengths(beliefs, [str(index) for index in range(NUM_PROMPTS)])
         if policy == "lengths known":

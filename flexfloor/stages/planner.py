@@ -29,10 +29,10 @@ from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.history_file import read_history, write_history
 from flexfloor.schedule.outlook import LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
-from flexfloor.schedule.plan import DEALS, plan_queues
+from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 
 HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
-DEALS_OF = {"static": DEALS[:1], "longest_first": DEALS[:1], "flexfloor": DEALS}
+DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS}
 """By `schedule.policy`: the ways to deal that are compared."""
 
 
