@@ -63,11 +63,14 @@ function drawAxes(frame, { x, y }, width, height) {
     shape("line", { class: "grid", x1: frame.left, x2: frame.right, y1: frame.y(tick), y2: frame.y(tick) }),
     shape("text", { x: frame.left - 6, y: frame.y(tick) + 4, "text-anchor": "end" }, y.text(tick)),
   ]);
+  let free = 0;
   for (const tick of x.ticks) {
     const at = frame.x(tick);
     shapes.push(shape("line", { class: "axis", x1: at, x2: at, y1: frame.bottom, y2: frame.bottom + 4 }));
     const half = 3.3 * x.text(tick).length;
     const middle = Math.min(at, width - half);
+    if (middle - half < free) continue;
+    free = middle + half + 6;
     shapes.push(shape("text", { x: middle, y: frame.bottom + 17, "text-anchor": "middle" }, x.text(tick)));
   }
   shapes.push(shape("line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }));
