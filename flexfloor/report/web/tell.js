@@ -8,10 +8,12 @@ function tellRun(line, rank, index) {
   if (!block.is_full) return tellSample(block, kind, rank);
   const { begin, end, idle } = wholeInterval(line, row, index);
   const what = kind.is_released ? "released, the others still generate" : kind.state;
+  const digits = end - begin < 0.1 ? 4 : 2;
+  const [from, to] = [begin, end].map((seconds) => figure(seconds - block.start_s, digits));
   const lines = [
     `rank ${rank}, step ${block.first}`,
     `${kind.stage.replaceAll("_", " ")}: ${what}`,
-    `${duration(end - begin)}, from ${figure(begin - block.start_s, 2)} to ${figure(end - block.start_s, 2)} s of the step`,
+    `${duration(end - begin)}, from ${from} to ${to} s of the step`,
   ];
   if (idle > 0) lines.push(`idle for ${duration(idle)}: own responses finished, experts still needed`);
   return lines;

@@ -12,7 +12,8 @@ function setUpTimeline(timeline) {
   const draw = (isStale = false) => {
     drawTimeline(canvas, line, view, state.selected);
     drawOverview(view, isStale);
-    byId("visible").textContent = `Visible: ${figure(view.from, 2)} to ${figure(view.to, 2)} s.`;
+    const digits = view.to - view.from < 0.5 ? 4 : 2;
+    byId("visible").textContent = `Visible: ${figure(view.from, digits)} to ${figure(view.to, digits)} s.`;
   };
   const view = makeView(line.total, onceAFrame(draw));
   const scene = { canvas, line, view, state, redraw: onceAFrame(draw) };
