@@ -24,7 +24,7 @@ from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
 from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
 from flexfloor.ledger.pictures import LEDGER_FILE
-from flexfloor.ledger.store import LedgerFile
+from flexfloor.ledger.store import LedgerFile, read_ledger
 from flexfloor.ledger.types import State, StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.report.write import PAGE_FILE, write_report
@@ -131,7 +131,8 @@ class Journal:
         if not self._tracker:
             return
         with self._logging():
-            picture = write_report(self.folder, self._tracker.history(), self.run_id)
+            steps = read_ledger(self.folder / LEDGER_FILE)
+            picture = write_report(self.folder, steps, self._tracker.history(), self.run_id)
             self._tracker.log_image("timeline", picture, step)
 
     def finish(self) -> None:

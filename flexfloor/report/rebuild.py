@@ -28,14 +28,15 @@ def rebuild(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder; name a run's, trainer.default_local_dir")
-    if not read_ledger(folder / LEDGER_FILE):
+    steps = read_ledger(folder / LEDGER_FILE)
+    if not steps:
         raise DataError(
             f"{folder} holds no run, no step in {LEDGER_FILE}; name trainer.default_local_dir of a run that "
             "finished a step"
         )
     metrics = read_metrics(folder / METRICS_FILE)
     try:
-        write_report(folder, metrics, folder.resolve().name)
+        write_report(folder, steps, metrics, folder.resolve().name)
     except OSError as error:
         raise FlexFloorError(
             f"{folder}: cannot write {PAGE_FILE}, {PICTURE_FILE} and {TRACE_FILE}: {error}"

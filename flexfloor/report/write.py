@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flexfloor.ledger.pictures import LEDGER_FILE, write_pictures
-from flexfloor.ledger.store import read_ledger
+from flexfloor.ledger.pictures import write_pictures
 from flexfloor.ledger.types import StepRecord
 from flexfloor.report.data import gather
 from flexfloor.report.page import render
@@ -15,11 +14,17 @@ from flexfloor.report.page import render
 PAGE_FILE = "report.html"
 
 
-def write_report(folder: Path, metrics: Mapping[int, Mapping[str, float]], run_name: str) -> Path:
-    """Write picture, trace and page of the run in `folder`, whose ledger holds at least one step.
+def write_report(
+    folder: Path,
+    steps: Sequence[Sequence[StepRecord]],
+    metrics: Mapping[int, Mapping[str, float]],
+    run_name: str,
+) -> Path:
+    """Write picture, trace and page of the run in `folder`.
 
     Args:
         folder: of the run.
+        steps: its ledger, at least one step.
         metrics: by step.
         run_name: what the trace calls the run.
 
@@ -27,9 +32,8 @@ def write_report(folder: Path, metrics: Mapping[int, Mapping[str, float]], run_n
 
     Raises:
         OSError: one of them cannot be written.
-        FlexFloorError: a line before the last of a file is broken.
+        FlexFloorError: a line before the last of the file of lengths is broken.
     """
-    steps = read_ledger(folder / LEDGER_FILE)
     picture = write_pictures(folder, steps, metrics, run_name)
     write_page(folder, steps, metrics)
     return picture

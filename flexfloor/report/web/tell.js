@@ -47,9 +47,9 @@ function tellActive(line, seconds) {
     const index = runAt(row, seconds);
     return index >= 0 && line.kinds[row.kind[index]].active;
   });
-  const block = line.blocks.findLast((each) => each.start_s <= seconds);
+  const block = line.blocks.findLast((each) => each.start_s <= seconds) ?? line.blocks[0];
   return [
     `${active.length} of ${line.num_ranks} ranks active`,
-    `taking part in generation at ${figure(seconds, 2)} s${block ? `, step ${block.first}` : ""}`,
+    `taking part in generation at ${figure(seconds, 2)} s, step ${block.first}${block.is_full ? "" : " or so (thinned)"}`,
   ];
 }

@@ -15,8 +15,9 @@ function setUpTimeline(timeline) {
     const digits = view.to - view.from < 0.5 ? 4 : 2;
     byId("visible").textContent = `Visible: ${figure(view.from, digits)} to ${figure(view.to, digits)} s.`;
   };
-  const view = makeView(line.total, onceAFrame(draw));
-  const scene = { canvas, line, view, state, redraw: onceAFrame(draw) };
+  const redraw = onceAFrame(() => draw());
+  const view = makeView(line.total, redraw);
+  const scene = { canvas, line, view, state, redraw };
   listenToPointers(scene);
   listenToOverview(byId("overview"), view);
   listenToKeys(scene);

@@ -98,6 +98,14 @@ def test_the_newest_steps_are_kept_and_the_others_sampled() -> None:
     assert "Steps from 4 on are shown as they were" in note
 
 
+def test_blocks_share_steps_rather_than_have_too_few_columns() -> None:
+    """16 runs are 2 blocks of 4 columns for 2 ranks, so that the third step is alone in its block."""
+    timeline = lay_out([two_ranks(i, 8.0 * i) for i in range(3)], max_full=0, max_coarse=16)
+    assert [(b.first, b.last) for b in timeline.blocks] == [(0, 1), (2, 2)]
+    assert told(timeline, 1, 0) == [(4.0, G, "a"), (4.0, T, "")]
+    assert told(timeline, 1, 1) == [(2.0, G, "a"), (2.0, W, "r"), (4.0, T, "")]
+
+
 def test_a_coarse_block_is_blank_where_no_step_was() -> None:
     """Steps of 1 s at 0 and 7 s: of four columns of 2 s the first two and more hold no step's time."""
     steps = [[record(i, 0, 7.0 * i, [(1.0, T, "update", None)])] for i in range(2)]
