@@ -139,9 +139,7 @@ class Journal:
         """Show the closing table and close the logs."""
         if self._tracker:
             self.console.summary(summarize(self._tracker.history()))
-            self.console.line(
-                f"metrics, picture and trace: {self.folder}; to look through: {self.folder / PAGE_FILE}"
-            )
+            self.console.line(f"metrics, picture, trace and {PAGE_FILE}: {self.folder}")
             self._ledger.close()
             self._lengths.close()
             with self._logging():

@@ -82,7 +82,8 @@ function drawAxes(frame, { x, y }, width, height) {
 /** A line through points of values. */
 function curve(frame, points, attributes) {
   const path = points.map(([x, y], i) => `${i ? "L" : "M"}${frame.x(x).toFixed(1)} ${frame.y(y).toFixed(1)}`);
-  return shape("path", { d: path.join(""), fill: "none", "stroke-width": 1.6, "stroke-linejoin": "round", ...attributes });
+  const look = { fill: "none", "stroke-width": 1.6, "stroke-linejoin": "round", ...attributes };
+  return shape("path", { d: path.join(""), ...look });
 }
 
 /** A legend of names and their colours' CSS names, and of what needs words alone. */

@@ -52,7 +52,8 @@ function histogramChart({ edges, every_step: every }, chosen, isCdf) {
   const top = isCdf ? 1 : Math.max(...ours, ...all) * 1.05;
   // A bin of whole lengths reaches from its first one to the next bin's first one.
   const isLog = edges.at(-1) / edges[0] > 8;
-  const x = makeAxis({ from: edges[0], to: edges.at(-1), log: isLog, whole: true, wanted: 8, name: "tokens of a response" });
+  const name = "tokens of a response";
+  const x = makeAxis({ from: edges[0], to: edges.at(-1), log: isLog, whole: true, wanted: 8, name });
   const y = makeAxis({ from: 0, to: top, wanted: 5, text: (share) => `${figure(100 * share)} %` });
   const form = isCdf ? "Cumulative share" : "Share";
   return {
@@ -66,7 +67,8 @@ function histogramChart({ edges, every_step: every }, chosen, isCdf) {
       if (bin < 0) return null;
       const range = edges[bin + 1] - edges[bin] === 1 ? `${edges[bin]}` : `${edges[bin]} to ${edges[bin + 1] - 1}`;
       const upTo = isCdf ? `up to ${edges[bin + 1] - 1} tokens` : `${range} tokens`;
-      return { lines: [upTo, `${percent(ours[bin])} of the responses`, `${percent(all[bin])} over all steps`], x: px, y: py };
+      const lines = [upTo, `${percent(ours[bin])} of the responses`, `${percent(all[bin])} over all steps`];
+      return { lines, x: px, y: py };
     },
   };
 }

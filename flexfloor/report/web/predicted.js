@@ -1,14 +1,17 @@
 // Predicted beside real lengths, a point a response, both on logarithmic axes.
 
 function setUpPredicted(predicted) {
-  const { num_responses: count, num_covered: covered, num_truncated: cut, num_covered_truncated: cutCovered } = predicted;
-  byId("coverage").textContent = `The 80 % interval holds ${percent(covered / count)} of ${figure(count)} responses` +
+  const [count, covered] = [predicted.num_responses, predicted.num_covered];
+  const [cut, cutCovered] = [predicted.num_truncated, predicted.num_covered_truncated];
+  byId("coverage").textContent =
+    `The 80 % interval holds ${percent(covered / count)} of ${figure(count)} responses` +
     (cut && cut < count
       ? ` (${percent((covered - cutCovered) / (count - cut))} of those that ended by themselves, ` +
         `${percent(cutCovered / cut)} of ${figure(cut)} truncated ones).`
       : ".");
   const looks = [["within its interval", "p50"], ["outside", "shrinking"]];
-  byId("predicted").before(legend(looks, cut ? ["hollow: truncated", "dashed: as predicted"] : ["dashed: as predicted"]));
+  const words = ["dashed: as predicted", ...(cut ? ["hollow: truncated"] : [])];
+  byId("predicted").before(legend(looks, words));
   chart(byId("predicted"), 320, () => predictedChart(predicted.points));
 }
 

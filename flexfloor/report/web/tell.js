@@ -30,7 +30,8 @@ function tellSample(block, kind, rank) {
 
 /** Begin, end and idle seconds of the interval that a run is the whole of, or its busy or idle part. */
 function wholeInterval(line, row, index) {
-  const same = (i) => row.block[i] === row.block[index] && line.kinds[row.kind[i]]?.stage === line.kinds[row.kind[index]].stage;
+  const stage = (i) => line.kinds[row.kind[i]]?.stage;
+  const same = (i) => row.block[i] === row.block[index] && stage(i) === stage(index);
   const isIdle = (i) => line.kinds[row.kind[i]]?.is_idle;
   const isBusy = (i) => line.kinds[row.kind[i]]?.state === "generating" && !isIdle(i);
   let first = index;
@@ -48,8 +49,9 @@ function tellActive(line, seconds) {
     return index >= 0 && line.kinds[row.kind[index]].active;
   });
   const block = line.blocks.findLast((each) => each.start_s <= seconds) ?? line.blocks[0];
+  const step = `step ${block.first}${block.is_full ? "" : " or so (thinned)"}`;
   return [
     `${active.length} of ${line.num_ranks} ranks active`,
-    `taking part in generation at ${figure(seconds, 2)} s, step ${block.first}${block.is_full ? "" : " or so (thinned)"}`,
+    `taking part in generation at ${figure(seconds, 2)} s, ${step}`,
   ];
 }
