@@ -120,10 +120,11 @@ class Beliefs:
 
     def _responses(self, prompt_index: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation [B] of each response's log-length, by all that is known but its own tokens."""
-        mean, sd = (each[prompt_index] for each in self._measured())
+        prompt_mean, prompt_sd = self._measured()
+        mean, sd = prompt_mean[prompt_index], prompt_sd[prompt_index]
         longer = join(self.cut, self.living)
         if longer.prompt.size:
-            grid = make_grid(*self._measured(), self.within, self.runaway, longer)
+            grid = make_grid(prompt_mean, prompt_sd, self.within, self.runaway, longer)
             known, points, weights = grid.without_self(prompt_index, tokens)
             mean[known], sd[known] = moments(points, weights)
         return mean, np.hypot(sd, self.within)

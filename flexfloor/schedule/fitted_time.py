@@ -67,19 +67,8 @@ class FittedTime:
         if not len(loads):
             return
         self._scale = float(np.median(seconds / np.maximum(self._start(loads), 1e-12)))
-        if len(loads) < ENOUGH:
-            self._coefficients = None
-            return
         self._own = self._measured_sizes(loads[:, 0])
-        made_up = self._made_up(loads)
-        weights = np.ones(len(loads) + len(made_up))
-        weights[len(loads) :] = START_WEIGHT * len(loads) / max(len(made_up), 1)
-        every = np.concatenate([loads, made_up])
-        targets = np.concatenate([seconds, self._scale * self._start(made_up)])
-        features = self._features(every)
-        pull = np.ones(features.shape[1])
-        pull[self._parts(loads[:1]).shape[1] :] = OWN_PULL
-        self._coefficients = fit(features, np.maximum(targets, 1e-9), weights, pull)
+        self._coefficients = self._fitted(loads, seconds) if len(loads) >= ENOUGH else None
 
     def seconds(self, loads: np.ndarray) -> np.ndarray:
         """Seconds [N] of loads [N, C]."""
@@ -94,6 +83,16 @@ class FittedTime:
             return float("nan")
         answered = np.maximum(self.seconds(loads), 1e-12)
         return float(np.median(np.abs(seconds - answered) / answered))
+
+    def _fitted(self, loads: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        made_up = self._made_up(loads)
+        weights = np.ones(len(loads) + len(made_up))
+        weights[len(loads) :] = START_WEIGHT * len(loads) / max(len(made_up), 1)
+        targets = np.concatenate([seconds, self._scale * self._start(made_up)])
+        features = self._features(np.concatenate([loads, made_up]))
+        pull = np.ones(features.shape[1])
+        pull[self._parts(loads[:1]).shape[1] :] = OWN_PULL
+        return fit(features, np.maximum(targets, 1e-9), weights, pull)
 
     def _measured_sizes(self, sizes: np.ndarray) -> tuple[float, ...]:
         if self._slope_column is None:

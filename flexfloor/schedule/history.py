@@ -24,7 +24,7 @@ import numpy as np
 from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.schedule.length_law import log_of_length
 from flexfloor.schedule.length_prior import LengthPrior, complete, fit_prior
-from flexfloor.schedule.prompt_records import FIELDS, RECORD, PromptRecords
+from flexfloor.schedule.prompt_records import FIELDS, RECORD, PromptRecords, older_part
 
 KEPT = 0.7
 """Part of what earlier visits weigh that is left at the next one."""
@@ -32,7 +32,7 @@ SURPRISE = 4.0
 """A visit so many deviations off begins the prompt anew."""
 LATEST = 4096
 """Prompts seen last that say how prompts are in general."""
-LEVEL_GAIN, LEVEL_PROMPTS = 0.5, 32
+LEVEL_GAIN, LEVEL_PROMPTS = 0.8, 16
 """Part of a step's common change that the level takes, for many prompts; half of that for so many."""
 ROUNDS = 3
 """In which truncated responses of a prompt are put in."""
@@ -78,6 +78,7 @@ class LengthHistory:
             _weaken(record, KEPT)
             self._compare(record, log_of_length(tokens[~cut]))
             record["visits"] += 1.0
+            record["fresh"] = 0.0
         record["step"] = step
         _add(record, log_of_length(tokens[~cut]), np.log(np.maximum(tokens[cut], 1.0)))
         self._fitted = None
@@ -113,6 +114,10 @@ class LengthHistory:
             "general": {name: getattr(self._general, name) for name in LengthPrior.__slots__},
         }
 
+    def settled(self) -> tuple[list[str], np.ndarray]:
+        """Uids and records of all prompts, the least recently seen first, with the means expected now."""
+        return self._records.uids(), self._levelled(self._records.latest(len(self)))
+
     @classmethod
     def from_state(
         cls, state: dict[str, Any], max_response_length: int, max_prompts: int = 200_000
@@ -122,29 +127,38 @@ class LengthHistory:
         records = np.zeros(len(state["uids"]), dtype=RECORD)
         for name in FIELDS:
             records[name] = state["records"][name]
-        history._records.add(state["uids"], records)
+        history._records.fill(state["uids"], records)
         history._level, history._step = state["level"], state["step"]
         history._general = LengthPrior(**state["general"])
         history._fitted = None
         return history
 
     def _begin(self, step: int) -> None:
-        """Close the last step: follow the common change of its prompts, fit what this one is judged by."""
+        """Close the last step: its common change stays, and the next one is judged by what is known now."""
+        rise = self._rise()
+        self._level += rise
+        self._records.shift(self._step, rise)
+        self._step = step
+        self._general = self._fit()
+
+    def _rise(self) -> float:
+        """What the level is to gain by the common change of the last step's prompts."""
         records = self._records.latest(LATEST)
         changes = records["change"][(records["step"] == self._step) & np.isfinite(records["change"])]
-        if changes.size and self._step >= 0:
-            rise = LEVEL_GAIN * changes.size / (changes.size + LEVEL_PROMPTS) * float(np.median(changes))
-            self._level += rise
-            self._records.shift(self._step, rise)
-        self._general = self._fit()
-        self._step = step
+        if self._step < 0 or not changes.size:
+            return 0.0
+        return LEVEL_GAIN * changes.size / (changes.size + LEVEL_PROMPTS) * float(np.median(changes))
 
     def _fit(self) -> LengthPrior:
         return fit_prior(self._levelled(self._records.latest(LATEST)), self._max_response_length)
 
     def _levelled(self, records: np.ndarray) -> np.ndarray:
+        """The records with their means as they would be at the level that the last step gives."""
+        rise, last = self._rise(), records["step"] == self._step
         records = records.copy()
-        records["log_mean"] += self._level - records["level"]
+        records["log_mean"] += (
+            self._level - records["level"] + rise * np.where(last, older_part(records), 1.0)
+        )
         return records
 
     def _compare(self, record: np.void, logs: np.ndarray) -> None:
@@ -175,6 +189,7 @@ def _add(record: np.void, logs: np.ndarray, limits: np.ndarray) -> None:
         record["log_mean"] += logs.size / total * (float(logs.mean()) - record["log_mean"])
         record["spread"] += float(np.square(logs - logs.mean()).sum())
         record["count"] = total
+        record["fresh"] += logs.size
     if limits.size:
         total = record["cut"] + limits.size
         record["log_limit"] += limits.size / total * (float(limits.mean()) - record["log_limit"])

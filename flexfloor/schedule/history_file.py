@@ -25,7 +25,7 @@ from flexfloor.schedule.prompt_records import FIELDS, RECORD
 
 SETTING = "schedule.history_path"
 COLUMNS = tuple(name for name in FIELDS if name not in ("level", "step"))
-NOT_NEGATIVE = ("count", "visits", "spread", "cut", "change_visits", "change_noise")
+NOT_NEGATIVE = ("count", "fresh", "visits", "spread", "cut", "change_visits", "change_noise")
 LARGEST = 1e6
 """No number in a history is larger; logarithms of lengths are far smaller."""
 
@@ -39,10 +39,8 @@ def write_history(path: Path, history: LengthHistory) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    state = history.state()
-    records = dict(state["records"])
-    records["log_mean"] = records["log_mean"] + (state["level"] - records["level"])
-    columns = {"uid": pyarrow.array(state["uids"], pyarrow.string())}
+    uids, records = history.settled()
+    columns = {"uid": pyarrow.array(uids, pyarrow.string())}
     columns |= {name: pyarrow.array(records[name]) for name in COLUMNS}
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -81,14 +79,18 @@ def _columns(path: Path) -> dict[str, Any]:
 
     try:
         table = pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowException as error:
+        names, uids = (
+            table.column_names,
+            table.column("uid").to_pylist() if "uid" in table.column_names else [],
+        )
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{SETTING}: {path} is not a readable parquet file: {error}") from error
     except OSError as error:
         raise DataError(f"{SETTING}: {path} cannot be read: {error.strerror or error}") from error
-    missing = [name for name in ("uid", *COLUMNS) if name not in table.column_names]
+    missing = [name for name in ("uid", *COLUMNS) if name not in names]
     if missing:
         raise _foreign(path, f"has no column {missing[0]}")
-    return {name: table.column(name) for name in ("uid", *COLUMNS)}
+    return {"uid": uids} | {name: table.column(name) for name in COLUMNS}
 
 
 def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
@@ -106,8 +108,7 @@ def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
     return values
 
 
-def _uids(path: Path, column: Any) -> list[str]:
-    uids = column.to_pylist()
+def _uids(path: Path, uids: list[Any]) -> list[str]:
     seen: set[str] = set()
     for row, uid in enumerate(uids, start=1):
         if not isinstance(uid, str) or uid in seen:

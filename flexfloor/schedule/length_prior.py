@@ -22,11 +22,13 @@ from flexfloor.schedule.normal import hazard, survival
 
 LEAST_SD = 0.02
 """Deviations of log-length are never taken for smaller: 2 %."""
-ROUNDS = 10
-"""Of expectation-maximisation."""
+ROUNDS = 20
+"""Of expectation-maximisation, at most; beyond, heavy truncation changes little."""
+SETTLED = 1e-4
+"""Rounds end when no number changes by more."""
 BEFORE_LIMIT = 2.0
 """Logarithm of the limit over the length expected without any record."""
-BETWEEN, WITHIN = 1.2, 0.6
+BETWEEN, WITHIN = 1.0, 0.6
 """Deviations without any record: of prompts, and of a prompt's responses."""
 CHANGE_SHARE = 0.35
 """Variance of a prompt's change from step to step over that within it, without any record of changes."""
@@ -89,11 +91,13 @@ def fit_prior(records: np.ndarray, max_response_length: int) -> LengthPrior:
     prior = wide_prior(max_response_length)
     if not len(records):
         return prior
-    start = prior
-    own = None
+    start, own = prior, None
     for _ in range(ROUNDS):
+        last = prior
         own = complete(records, prior, own)
         prior = _maximise(records, own, start)
+        if _distance(prior, last) < SETTLED:
+            break
     return prior
 
 
@@ -122,6 +126,11 @@ def complete(records: np.ndarray, prior: LengthPrior, last: Completed | None = N
         own_mean=own_mean,
         own_variance=own_variance,
     )
+
+
+def _distance(some: LengthPrior, other: LengthPrior) -> float:
+    names = ("mean", "between", "change", "within", "runaway")
+    return max(abs(getattr(some, name) - getattr(other, name)) for name in names)
 
 
 def _noise(records: np.ndarray, count: np.ndarray, prior: LengthPrior) -> np.ndarray:
@@ -160,8 +169,12 @@ def _maximise(records: np.ndarray, own: Completed, start: LengthPrior) -> Length
 
 
 def _within(records: np.ndarray, own: Completed, start: LengthPrior) -> float:
+    """From responses to one prompt in one step; without any, the usual share of the whole variance."""
+    usual = start.within**2 / (start.between**2 + start.change**2 + start.within**2)
+    square = np.square(own.mean - own.mean.mean()).sum() + (own.spread / np.maximum(own.count, 1e-9)).sum()
+    whole = (start.within**2 / usual + square) / (1.0 + len(records))
     freedom = np.maximum(own.count - records["visits"], 0.0).sum()
-    square = MADE_UP_RESPONSES * start.within**2 + own.spread.sum()
+    square = MADE_UP_RESPONSES * usual * whole + own.spread.sum()
     return max(math.sqrt(square / (MADE_UP_RESPONSES + freedom)), LEAST_SD)
 
 

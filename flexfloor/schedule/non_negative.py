@@ -46,7 +46,7 @@ def fit(features: np.ndarray, seconds: np.ndarray, weights: np.ndarray, pull: np
 
 
 def solve(gram: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The x >= 0 with the least x·gram·x / 2 - target·x, gram definite, by Lawson and Hanson."""
+    """The x >= 0 with the least x·gram·x / 2 - target·x (gram definite), by Lawson and Hanson's method."""
     found = np.zeros(len(target))
     free = np.zeros(len(target), dtype=bool)
     enough = 1e-10 * np.abs(target).max(initial=0.0)

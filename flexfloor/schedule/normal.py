@@ -39,6 +39,5 @@ def survival_point(probability: np.ndarray) -> np.ndarray:
 def hazard(z: np.ndarray) -> np.ndarray:
     """E[Z | Z > z] of a standard normal Z: its density over its survival."""
     z = np.asarray(z, dtype=float)
-    return np.where(
-        z > _HIGH, z, np.exp(-0.5 * np.minimum(z, _HIGH) ** 2 - _HALF_LOG_TWO_PI - log_survival(z))
-    )
+    inside = np.minimum(z, _HIGH)
+    return np.where(z > _HIGH, z, np.exp(-0.5 * inside**2 - _HALF_LOG_TWO_PI - log_survival(inside)))

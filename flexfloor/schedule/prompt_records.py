@@ -7,7 +7,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 RECORD = np.dtype(
     [
         ("count", "f8"),  # responses that ended by themselves; older ones count less
+        ("fresh", "f8"),  # those of them that came at the last visit
         ("visits", "f8"),  # steps in which the prompt had responses; older ones count less
         ("log_mean", "f8"),  # of the log-lengths of `count`
         ("spread", "f8"),  # sum of their squares around the mean of their visit
@@ -31,13 +33,18 @@ FIELDS = tuple(RECORD.fields or ())
 """Names of a record's numbers."""
 
 
+def older_part(records: np.ndarray) -> np.ndarray:
+    """Part of `log_mean` that comes from before the last visit."""
+    return 1.0 - records["fresh"] / np.maximum(np.maximum(records["count"], records["fresh"]), 1e-9)
+
+
 class PromptRecords:
     """Records by uid, of at most `limit` prompts."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rows: dict[str, int] = {}
-        self._table = np.zeros(min(limit, 256), dtype=RECORD)
+        self._rows: OrderedDict[str, int] = OrderedDict()  # a dict would search for its first key
+        self._table = np.zeros(0, dtype=RECORD)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -45,11 +52,6 @@ class PromptRecords:
     def uids(self) -> list[str]:
         """Uids of all prompts, the least recently seen first."""
         return list(self._rows)
-
-    def get(self, uid: str) -> np.void | None:
-        """The record of `uid`, in place, or None."""
-        row = self._rows.get(uid)
-        return None if row is None else self._table[row]
 
     def touch(self, uid: str) -> np.void:
         """The record of `uid`, in place and now the most recently seen; an empty one where there was none."""
@@ -64,32 +66,32 @@ class PromptRecords:
 
     def select(self, uids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Positions in `uids` of the prompts that are known, and their records."""
-        rows = [self._rows.get(uid, -1) for uid in uids]
-        known = np.flatnonzero(np.asarray(rows, dtype=np.int64) >= 0)
-        return known, self._table[np.asarray(rows, dtype=np.int64)[known]]
+        rows = np.asarray([self._rows.get(uid, -1) for uid in uids], dtype=np.int64)
+        known = np.flatnonzero(rows >= 0)
+        return known, self._table[rows[known]]
 
     def latest(self, number: int) -> np.ndarray:
         """Records of the prompts seen last, at most `number`, the least recently seen first."""
-        rows = list(islice(reversed(self._rows.values()), number))
+        rows = np.fromiter(islice(reversed(self._rows.values()), number), dtype=np.int64)
         return self._table[rows[::-1]]
 
-    def add(self, uids: Iterable[str], records: np.ndarray) -> None:
-        """Put in prompts with their records, the least recently seen first."""
-        for uid, record in zip(uids, records, strict=True):
-            self.touch(uid)
-            self._table[self._rows[uid]] = record
+    def fill(self, uids: Sequence[str], records: np.ndarray) -> None:
+        """Hold these prompts and no others, the least recently seen first; of too many, the last ones."""
+        skipped = max(0, len(uids) - self._limit)
+        self._rows = OrderedDict((uid, row) for row, uid in enumerate(uids[skipped:]))
+        self._table = records[skipped:].copy()
 
     def shift(self, step: int, by: float) -> None:
-        """Add `by` to the level of the prompts that were last seen in `step`."""
-        for row in reversed(self._rows.values()):
-            if self._table[row]["step"] != step:
-                break
-            self._table[row]["level"] += by
+        """Raise the level at which the prompts of `step` were seen; what they held before rises with it."""
+        seen = self._table["step"] == step
+        self._table["level"][seen] += by
+        self._table["log_mean"][seen] += by * older_part(self._table[seen])
 
     def _free_row(self) -> int:
         if len(self._rows) == self._limit:
-            return self._rows.pop(next(iter(self._rows)))
+            return self._rows.popitem(last=False)[1]
         if len(self._rows) == len(self._table):
-            more = np.zeros(min(self._limit, 2 * len(self._table)) - len(self._table), dtype=RECORD)
+            larger = min(self._limit, max(256, 2 * len(self._table)))
+            more = np.zeros(larger - len(self._table), dtype=RECORD)
             self._table = np.concatenate([self._table, more])
         return len(self._rows)

@@ -15,6 +15,10 @@ DEVICE_WORDS = ("cuda", "nccl")
 MAY_NAME_DEVICES = {"flexfloor/device.py"}
 PURE = [
     "flexfloor.schedule.admission",
+    "flexfloor.schedule.config",
+    "flexfloor.schedule.fitted_cost",
+    "flexfloor.schedule.history_file",
+    "flexfloor.schedule.plain_cost",
     "flexfloor.schedule.slots",
     "flexfloor.schedule.static",
     "flexfloor.train.advantage",
