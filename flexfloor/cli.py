@@ -1,4 +1,4 @@
-"""The command line: `flexfloor train`, `rollout`, `report`, `config`, `doctor`.
+"""The command line: `flexfloor train`, `rollout`, `report`, `simulate`, `config`, `doctor`.
 
 Every command takes a recipe and overrides, all as Hydra's `name=value` words, but `report`, which takes the
 folder of a run. What a user can mend is printed without a traceback.
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flexfloor.config import Config, compose, to_yaml
+from flexfloor.config import Config, compose, finite_numbers, to_yaml
 from flexfloor.error_message import write_error
 from flexfloor.errors import ConfigError, DataError, FlexFloorError
 from flexfloor.names import did_you_mean
@@ -32,6 +32,7 @@ examples:
   flexfloor train recipe=tiny-mixtral launch=slurm launch.slurm.nodes=2 launch.slurm.dry_run=true
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
   flexfloor report runs/flexfloor/demo
+  flexfloor simulate simulate.model=deepseek-v3 simulate.hardware=h200 simulate.num_gpus=64
   flexfloor config recipe=tiny-mixtral
   flexfloor doctor
   torchrun --nproc-per-node 4 -m flexfloor train recipe=tiny-mixtral
@@ -93,6 +94,15 @@ def _report(folders: list[str], _: Path | None) -> int:
     return 0
 
 
+def _simulate(overrides: list[str], config_dir: Path | None) -> int:
+    # What a run on this machine needs beyond that does not matter on a cluster that is not there.
+    config = compose(overrides, config_dir, check=finite_numbers)
+    from flexfloor.simulate.command import run_simulation
+
+    run_simulation(config)
+    return 0
+
+
 WORKS = {work.name: work for work in (TRAIN, ROLLOUT)}
 """Commands that run on ranks, of which -m runs several."""
 COMMANDS: dict[str, tuple[Command, str]] = {
@@ -104,6 +114,10 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "report": (
         _report,
         "page, picture, trace and closing table of a finished or stopped run, from its folder",
+    ),
+    "simulate": (
+        _simulate,
+        "what schedules would do on a modelled cluster: a table, time lines and a frontier, simulated",
     ),
     "config": (_show, "print the composed configuration as YAML"),
     "doctor": (

@@ -9,7 +9,7 @@ from flexfloor.config.slurm import SlurmConfig
 from flexfloor.config.tokenizer import TokenizerConfig
 from flexfloor.config.trainer import TrainerConfig
 from flexfloor.config.tree import Config
-from flexfloor.config.validate import can_validate, is_rank, validate, world_size
+from flexfloor.config.validate import can_validate, finite_numbers, is_rank, validate, world_size
 
 __all__ = [
     "Config",
@@ -23,6 +23,7 @@ __all__ = [
     "TrainerConfig",
     "can_validate",
     "compose",
+    "finite_numbers",
     "is_rank",
     "to_yaml",
     "validate",

@@ -7,6 +7,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ from flexfloor.errors import ConfigError
 CONFIG_MODULE = "flexfloor.conf"
 
 
-def compose(overrides: list[str], config_dir: Path | None = None) -> Config:
-    """The configuration that `overrides` (Hydra's `name=value` words) describe, checked by `validate`.
+def compose(
+    overrides: list[str], config_dir: Path | None = None, *, check: Callable[[Config], None] = validate
+) -> Config:
+    """The configuration that `overrides` (Hydra's `name=value` words) describe, checked.
 
     Args:
         overrides: e.g. `["recipe=tiny-mixtral", "rollout.n=4"]`.
         config_dir: folder with further group folders (`recipe/`, `model/`, ...), besides the shipped ones.
+        check: what must hold beyond each section's own checks.
 
     Raises:
         ConfigError: an unknown recipe or field, a value of the wrong kind or out of range, or
@@ -45,7 +49,7 @@ def compose(overrides: list[str], config_dir: Path | None = None) -> Config:
         raise as_config_error(error) from None
     _check_containers(OmegaConf.to_container(composed), "")
     config = _typed(composed)
-    validate(config)
+    check(config)
     return config
 
 

@@ -16,6 +16,7 @@ from flexfloor.models.config import ModelConfig
 from flexfloor.reward.config import RewardConfig
 from flexfloor.rollout.config import RolloutConfig
 from flexfloor.schedule.config import ScheduleConfig
+from flexfloor.simulate.config import SimulateConfig
 from flexfloor.train.config import ActorConfig, AlgorithmConfig
 
 
@@ -38,3 +39,4 @@ class Config:
     sft: SftConfig = field(default_factory=SftConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)
+    simulate: SimulateConfig = field(default_factory=SimulateConfig)

@@ -24,7 +24,7 @@ from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 def validate(config: Config) -> None:
     """Raise `ConfigError` for the first setting that does not fit the others."""
     for check in (
-        _finite_numbers,
+        finite_numbers,
         _ranks_by_groups,
         _experts_by_ranks,
         _shrinking,
@@ -52,7 +52,8 @@ def is_rank(environ: Mapping[str, str] = os.environ) -> bool:
     return "RANK" in environ and "WORLD_SIZE" in environ
 
 
-def _finite_numbers(config: Config) -> None:
+def finite_numbers(config: Config) -> None:
+    """Raise `ConfigError` for a number that is none."""
     for name, value in _numbers(dataclasses.asdict(config), ""):
         require(math.isfinite(value), name, value, "a finite number")
 

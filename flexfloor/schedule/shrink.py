@@ -109,12 +109,24 @@ def hand_over(standings: Sequence[Standing], rung: int) -> list[Handover]:
     held = [standing.unfinished for standing in standings[:rung]]
     handovers = []
     for source in range(rung, len(standings)):
-        given = [0] * rung
-        for _ in range(standings[source].unfinished):
-            target = min(range(rung), key=lambda position: (held[position], position))
-            held[target] += 1
-            given[target] += 1
+        given = _to_the_fewest(held, standings[source].unfinished)
+        held = [own + more for own, more in zip(held, given, strict=True)]
         handovers += [
             Handover(source=source, target=target, count=count) for target, count in enumerate(given) if count
         ]
     return handovers
+
+
+def _to_the_fewest(held: Sequence[int], count: int) -> list[int]:
+    """How many of `count` each gets if one by one they go to whoever has fewest, the lowest of equals."""
+    order = sorted(held)
+    raised, below = 1, order[0]
+    while raised < len(order) and order[raised] * raised - below <= count:
+        below += order[raised]
+        raised += 1
+    level, more = divmod(count + below, raised)
+    given = []
+    for own in held:
+        given.append(max(0, level - own) + (more > 0 and own <= level))
+        more -= own <= level
+    return given

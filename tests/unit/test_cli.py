@@ -195,7 +195,7 @@ def test_the_help_of_a_command_lists_the_recipes(capsys: pytest.CaptureFixture[s
     ("words", "message"),
     [
         (["trian"], "unknown command trian; did you mean train?"),
-        (["zzz"], "unknown command zzz; there is config, doctor, report, rollout, train"),
+        (["zzz"], "unknown command zzz; there is config, doctor, report, rollout, simulate, train"),
         (["train", "--recipe=tiny-mixtral"], "settings have no dashes: recipe=tiny-mixtral"),
         (["train", "tiny-mixtral"], "'tiny-mixtral': a setting is written name=value, a recipe recipe=name"),
         (["config", "--config-dir", "/nope", "recipe=x"], "--config-dir /nope: there is no such folder"),

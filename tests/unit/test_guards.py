@@ -24,6 +24,8 @@ PURE = [
     "flexfloor.train.advantage",
     "flexfloor.train.packing",
     "flexfloor.config",
+    "flexfloor.simulate.run",
+    "flexfloor.simulate.command",
 ]
 HEAVY = ("torch", "megatron", "transformers", "wandb", "matplotlib", "reasoning_gym")
 

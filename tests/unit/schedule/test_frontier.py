@@ -28,7 +28,8 @@ class Linear:
     a_joining: float = 0.0
 
     def pass_seconds(self, load: PassLoad):
-        return self.a_pass + self.a_rank * load.ranks + self.a_row * load.rows + self.a_token * load.context
+        of_rows = self.a_row * load.rows + self.a_joining * load.joining + self.a_token * load.context
+        return self.a_pass + self.a_rank * load.ranks + of_rows
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
         return self.a_shrink * (before - after)

@@ -119,7 +119,7 @@ def test_a_few_poisoned_prompts_do_not_spoil_the_others():
 
 
 def test_older_visits_of_a_prompt_count_less():
-    # six visits around 300, three around 600: each new one leaves 0.7 of what the ones before weigh, so that the
+    # six visits around 300, three around 600: each leaves 0.7 of what those before weigh, so that the
     # last three have 2.19 of 3.20 and the mean is 300 * 2 ** 0.685 = 482; all alike would make it 378
     world, history = World(seed=7, num_prompts=200), LengthHistory(LIMIT)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.3, (9, 8)))

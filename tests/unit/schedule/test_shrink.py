@@ -101,3 +101,18 @@ def test_idle_lets_only_ranks_go_that_have_nothing_left(unfinished, rungs, expec
 )
 def test_ranks_part_when_each_has_memory_for_all_experts(unfinished, hostable: int, expected: bool) -> None:
     assert detaches(standings(*unfinished), hostable=hostable, num_experts=8) is expected
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.lists(st.integers(0, 30), max_size=4))
+def test_each_goes_to_whoever_has_fewest_one_after_the_other(stayers, leavers):
+    standings = [Standing(unfinished=each, kv_tokens=0, finished=0) for each in (*stayers, *leavers)]
+    held, expected = list(stayers), []
+    for source, count in enumerate(leavers, start=len(stayers)):
+        given = [0] * len(stayers)
+        for _ in range(count):
+            target = held.index(min(held))
+            held[target] += 1
+            given[target] += 1
+        expected += [(source, target, count) for target, count in enumerate(given) if count]
+    found = hand_over(standings, len(stayers))
+    assert [(each.source, each.target, each.count) for each in found] == expected

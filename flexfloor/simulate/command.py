@@ -1,0 +1,97 @@
+"""`flexfloor simulate`: a table on the console, pictures and figures in a folder.
+
+Invariants:
+- Whatever is shown or written says that it is simulated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from flexfloor.config import Config
+from flexfloor.ledger.timeline import draw_timeline
+from flexfloor.simulate.comparison import Result, compare, trade_off
+from flexfloor.simulate.frontier import draw_frontier
+from flexfloor.simulate.resolve import scenario_of
+from flexfloor.simulate.scenario import Scenario
+from flexfloor.track.console import Console
+
+COLUMNS = (
+    "",
+    "rollout",
+    "tokens/s",
+    "",
+    "tokens/rank-s",
+    "",
+    "idle",
+    "ranks",
+    "yields",
+    "step",
+    "overlap",
+)
+"""Seconds of generation; tokens per second, and per occupied rank-second, each also over the first policy's;
+share of occupied time after a rank's own responses; occupied ranks in the mean; preemptions; seconds of the
+step; share of tokens that were trained beside generation."""
+FIGURES = (
+    "throughput",
+    "tokens_per_occupied",
+    "idle_fraction",
+    "wall_s",
+    "step_s",
+    "active_ranks",
+    "trained_fraction",
+)
+
+
+def run_simulation(config: Config) -> None:
+    """Simulate what `config.simulate` describes, show the comparison and write `simulate.output`."""
+    asked, scenario = config.simulate, scenario_of(config)
+    results = compare(scenario, asked.policies, asked.epochs)
+    traded = trade_off(scenario, asked.slowdowns, asked.epochs)
+    console, title = Console(), _title(scenario)
+    console.table(f"simulated: {title}", COLUMNS, _rows(results))
+    folder = Path(asked.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "simulated.json").write_text(
+        json.dumps(figures([*results, *traded]), indent=1) + "\n", encoding="utf-8"
+    )
+    draw_frontier(results, folder / "frontier.png", title=title, trade_off=traded)
+    for each in results:
+        draw_timeline([each.steps[-1].records], folder / f"timeline-{each.policy.name}.png")
+    console.line(f"pictures and figures: {folder}")
+
+
+def figures(results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """By policy, what the table shows, as numbers."""
+    return {each.policy.name: {name: getattr(each, name) for name in FIGURES} for each in results}
+
+
+def _title(scenario: Scenario) -> str:
+    groups, count = scenario.num_gpus // scenario.ep, len(scenario.trace.step(0).tokens)
+    spread = (
+        f"one expert group of {scenario.ep}" if groups == 1 else f"{groups} expert groups of {scenario.ep}"
+    )
+    name = scenario.hardware.name.upper()
+    return f"{scenario.model.name} on {scenario.num_gpus} {name}, {spread}; {count} responses a step"
+
+
+def _rows(results: Sequence[Result]) -> list[list[str]]:
+    base = results[0]
+    return [
+        [
+            each.policy.name,
+            f"{each.wall_s:.4g} s",
+            f"{each.throughput:,.0f}",
+            f"{each.throughput / base.throughput:.2f} x",
+            f"{each.tokens_per_occupied:,.1f}",
+            f"{each.tokens_per_occupied / base.tokens_per_occupied:.2f} x",
+            f"{100 * each.idle_fraction:.0f} %",
+            f"{each.active_ranks:.1f}",
+            f"{each.mean('preemptions'):,.0f}",
+            f"{each.step_s:.4g} s",
+            f"{100 * each.trained_fraction:.0f} %",
+        ]
+        for each in results
+    ]

@@ -1,0 +1,68 @@
+"""An expert group that shrinks: the engine's own decisions on what modelled replicas say of themselves.
+
+Invariants:
+- No rank hosts more than its memory holds beside what it may come to need: `elastic.floor` says so.
+- A decision that can change nothing costs next to nothing, since most are such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flexfloor.elastic.floor import RankMemory, fitting_rungs, need_of_rung
+from flexfloor.elastic.placement import Placement, home_placement, shrunk
+from flexfloor.schedule.shrink import Standing
+from flexfloor.simulate.decision import Decision
+
+
+class Elasticity:
+    """The rungs of one group and what its ranks host."""
+
+    def __init__(
+        self,
+        decision: Decision,
+        rungs: Sequence[int],
+        *,
+        memory: RankMemory,
+        num_experts: int,
+        size: int,
+        longest: int,
+        kv_tokens_per_rank: int,
+    ):
+        """Args:
+        rungs: sizes below `size` that may be taken.
+        longest: tokens of the greatest sequence.
+        kv_tokens_per_rank: room of a rank's cache in the whole group.
+        """
+        self.decision, self.rungs, self.memory = decision, tuple(rungs), memory
+        self.placement: Placement = home_placement(num_experts, size)
+        self.hosted = [num_experts // size] * size
+        """Experts of each active rank."""
+        self._limits = {"longest": longest, "kv_tokens_per_rank": kv_tokens_per_rank}
+
+    def may_shrink(self, standings: Sequence[Standing]) -> bool:
+        """Whether the decision is worth asking for."""
+        rungs = self._open(standings)
+        return bool(rungs) and self.decision.may_shrink(standings, rungs)
+
+    def next_size(self, standings: Sequence[Standing], *, passes: int) -> int:
+        """Ranks to go on with.
+
+        Args:
+            passes: run since it was last asked.
+        """
+        rungs = self._open(standings)
+        fitting = fitting_rungs(self.memory, self.hosted, standings, rungs, **self._limits)
+        return self.decision.next_size(standings, fitting, passes=passes)
+
+    def shrink(self, standings: Sequence[Standing], size: int) -> int:
+        """Place the experts on the first `size` ranks; tokens that the cache of each may hold from now on."""
+        need = need_of_rung(standings, size, **self._limits)
+        self.placement = shrunk(self.placement, size, hostable=self.memory.hostable(need))
+        self.hosted = [len(self.placement.hosted_by(position)) for position in range(size)]
+        used = self.memory.needed(max(self.hosted), need)
+        assert used <= self.memory.budget, (used, self.memory.budget)
+        return need.kv_tokens
+
+    def _open(self, standings: Sequence[Standing]) -> list[int]:
+        return [rung for rung in self.rungs if rung < len(standings)]

@@ -1,0 +1,58 @@
+"""What a simulated step came to, by the ledger's own measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flexfloor.ledger.types import StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """One epoch's step."""
+
+    tokens: int
+    """Of all responses."""
+    wall_s: float
+    """Of generation."""
+    occupied_s: float
+    """Rank-seconds from the start of generation to each rank's release."""
+    idle_s: float
+    """The part of `occupied_s` after a rank's own responses were finished."""
+    step_s: float
+    """Generation, and training of what was not trained beside it."""
+    overlapped_tokens: float
+    """Trained beside generation; prompts' tokens count too."""
+    trained_tokens: float
+    """Of all prompts and responses, a prompt as often as it has responses."""
+    preemptions: int
+    recomputed_tokens: int
+    """Prefilled again by responses that had yielded."""
+    shrinks: int
+    """Of all expert groups."""
+    shrink_s: float
+    """That they took, summed over groups."""
+    rank_passes: int
+    """Passes, summed over active ranks."""
+    num_ranks: int
+    records: tuple[StepRecord, ...]
+
+    @property
+    def throughput(self) -> float:
+        """Response tokens per second of generation."""
+        return self.tokens / self.wall_s
+
+    @property
+    def tokens_per_occupied(self) -> float:
+        """Response tokens per occupied rank-second."""
+        return self.tokens / self.occupied_s
+
+    @property
+    def idle_fraction(self) -> float:
+        """Share of the occupied time."""
+        return self.idle_s / self.occupied_s
+
+    @property
+    def active_ranks(self) -> float:
+        """Occupied ranks, on average over the seconds of generation."""
+        return self.occupied_s / self.wall_s

@@ -1,0 +1,131 @@
+"""Epochs of one policy on one scenario.
+
+Invariants:
+- The same scenario and policy give the same outcome.
+- A policy sees of an epoch's lengths what it may know, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from flexfloor.schedule.forecast import Replicas, Wanted
+from flexfloor.schedule.frontier import Limits, horizons
+from flexfloor.schedule.guided import GuidedShrink
+from flexfloor.schedule.plan import DEALS, plan_queues
+from flexfloor.simulate.deal import in_order
+from flexfloor.simulate.decision import Decision, Guided, SimpleRule
+from flexfloor.simulate.elasticity import Elasticity
+from flexfloor.simulate.group import Group
+from flexfloor.simulate.knowledge import FromHistory, Knowledge, NoKnowledge, OfOracle
+from flexfloor.simulate.lengths import StepLengths
+from flexfloor.simulate.outcome import StepOutcome
+from flexfloor.simulate.policies import Dealt, Known, Policy
+from flexfloor.simulate.rules import GroupRules
+from flexfloor.simulate.scenario import Scenario
+from flexfloor.simulate.step import outcome_of
+from flexfloor.simulate.workload import Workload
+
+
+def simulate(scenario: Scenario, policy: Policy, epochs: int) -> Iterator[StepOutcome]:
+    """A step an epoch, over the same prompts; what one epoch taught is known in the next."""
+    opened_s = 0.0
+    knowledge = _knowledge(policy, scenario.trace.cap)
+    for epoch in range(epochs):
+        lengths = scenario.trace.step(epoch)
+        groups = list(_groups(scenario, policy, knowledge, lengths))
+        for group in groups:
+            group.run()
+        knowledge.learn(lengths, epoch)
+        outcome = outcome_of(scenario, lengths, groups, step=epoch, opened_s=opened_s)
+        opened_s += outcome.step_s
+        yield outcome
+
+
+def _knowledge(policy: Policy, cap: int) -> Knowledge:
+    if policy.known is Known.LENGTHS:
+        return OfOracle(cap)
+    return FromHistory(cap) if policy.known is Known.HISTORY else NoKnowledge()
+
+
+def _groups(
+    scenario: Scenario, policy: Policy, knowledge: Knowledge, lengths: StepLengths
+) -> Iterator[Group]:
+    queues = _queues(scenario, policy, knowledge, lengths)
+    work = Workload(
+        prompt=lengths.prompt.tolist(),
+        tokens=lengths.tokens.tolist(),
+        prompt_tokens=scenario.prompt_tokens,
+        cap=scenario.trace.cap,
+    )
+    rules = GroupRules(
+        admit=scenario.admit(policy.admission),
+        max_live=scenario.max_live,
+        most_joining=scenario.most_joining,
+        interval=scenario.interval,
+        rebalances=policy.rebalances,
+    )
+    for start in range(0, scenario.num_gpus, scenario.ep):
+        own = queues[start : start + scenario.ep]
+        yield Group(
+            work,
+            own,
+            rules,
+            room=scenario.room,
+            elasticity=_elasticity(scenario, policy, max(map(len, own))),
+            outlook=knowledge.outlook(lengths),
+        )
+
+
+def _queues(
+    scenario: Scenario, policy: Policy, knowledge: Knowledge, lengths: StepLengths
+) -> Sequence[Sequence[int]]:
+    if policy.dealt is Dealt.IN_ORDER:
+        return in_order(lengths, scenario.num_gpus)
+    expected = knowledge.expected(lengths)
+    wanted = Wanted(prompt_tokens=np.full(len(expected), scenario.prompt_tokens), lengths=expected)
+    replicas = Replicas(
+        count=scenario.num_gpus,
+        group_size=scenario.ep,
+        sequences=scenario.max_live,
+        kv_tokens=scenario.room,
+    )
+    deals = DEALS if policy.dealt is Dealt.PLANNED else ("one by one",)
+    plan = plan_queues(wanted, replicas, scenario.cost, deals=deals)
+    return [queue.tolist() for queue in plan.queues]
+
+
+def _elasticity(scenario: Scenario, policy: Policy, most: int) -> Elasticity | None:
+    """Args:
+    most: responses that a rank of the group begins with.
+    """
+    if policy.shrink == "never":
+        return None
+    return Elasticity(
+        _decision(scenario, policy, most),
+        scenario.open_rungs(),
+        memory=scenario.memory,
+        num_experts=scenario.model.num_experts,
+        size=scenario.ep,
+        longest=scenario.longest,
+        kv_tokens_per_rank=scenario.room,
+    )
+
+
+def _decision(scenario: Scenario, policy: Policy, most: int) -> Decision:
+    if policy.shrink == "guided":
+        rule = GuidedShrink(
+            scenario.cost,
+            horizons(scenario.trace.cap),
+            Limits(sequences=scenario.max_live, kv_tokens=scenario.room),
+            objective=policy.objective,
+            max_slowdown=policy.max_slowdown,
+        )
+        return Guided(rule)
+    return SimpleRule(
+        policy=policy.shrink,
+        sequences_per_rank=max(1, min(most, scenario.max_live)),
+        kv_tokens_per_rank=scenario.room,
+    )

@@ -1,0 +1,73 @@
+"""What is simulated: a model on a cluster, a batch, and how it is generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flexfloor.elastic.floor import Need, RankMemory
+from flexfloor.simulate.admit import Admit, NearFuture, Paged, Reserved
+from flexfloor.simulate.hardware import Hardware
+from flexfloor.simulate.lengths import LengthTrace
+from flexfloor.simulate.memory import cache_tokens, modelled_memory
+from flexfloor.simulate.models import ModelShape
+from flexfloor.simulate.roofline import Roofline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """The same for every policy."""
+
+    model: ModelShape
+    hardware: Hardware
+    num_gpus: int
+    ep: int
+    """Ranks of an expert group; divides `num_gpus`."""
+    trace: LengthTrace
+    prompt_tokens: int
+    max_live: int = 256
+    most_joining: int = 8192
+    """Tokens of joining responses in one pass of a replica."""
+    usable_share: float = 0.85
+    """Of the GPU's memory that generation may take."""
+    interval: int = 64
+    """Passes from one decision to the next."""
+    rungs: tuple[int, ...] | None = None
+    """Sizes that a group may shrink to; None = its halves."""
+    floor_seconds: float | None = None
+    """Least time of a pass; None = the hardware's."""
+    overlap: bool = True
+    """Released ranks train finished groups beside generation."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the greatest sequence that may be."""
+        return self.prompt_tokens + self.trace.cap
+
+    @property
+    def memory(self) -> RankMemory:
+        """Of each rank."""
+        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share)
+
+    @property
+    def room(self) -> int:
+        """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
+        rows = self.ep * (self.max_live + max(self.most_joining, self.longest))
+        need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
+        return cache_tokens(self.memory, self.model, self.ep, need, self.longest)
+
+    @property
+    def cost(self) -> Roofline:
+        """Times on the hardware."""
+        return Roofline(self.model, self.hardware, floor_seconds=self.floor_seconds)
+
+    def open_rungs(self) -> tuple[int, ...]:
+        """Sizes that a group may shrink to, ascending."""
+        if self.rungs is not None:
+            return self.rungs
+        return tuple(2**power for power in range((self.ep - 1).bit_length()))
+
+    def admit(self, admission: str) -> Admit:
+        """A policy's rule of admission."""
+        if admission == "reserved":
+            return Reserved(self.longest)
+        return NearFuture(self.trace.cap) if admission == "near_future" else Paged()

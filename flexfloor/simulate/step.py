@@ -1,0 +1,134 @@
+"""One step of a policy: every expert group generates, then all ranks train what is left.
+
+Invariants:
+- world x wall time = sum over the ledger's states; occupied time is at most ranks x wall time.
+- All tokens of the step are trained once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flexfloor.ledger.balance import check_tiling
+from flexfloor.ledger.metrics import occupation
+from flexfloor.ledger.types import StepRecord
+from flexfloor.simulate.clock import Clock, clock_of
+from flexfloor.simulate.group import Group
+from flexfloor.simulate.lengths import StepLengths
+from flexfloor.simulate.outcome import StepOutcome
+from flexfloor.simulate.records import RankStory, record_of
+from flexfloor.simulate.scenario import Scenario
+from flexfloor.simulate.training import Overlap, overlapped
+
+GRADIENT_BYTES = 4
+"""Of one number, which training keeps beside its weight."""
+
+
+def outcome_of(
+    scenario: Scenario, lengths: StepLengths, groups: Sequence[Group], *, step: int, opened_s: float
+) -> StepOutcome:
+    """Time a step whose groups have run.
+
+    Args:
+        opened_s: seconds of the run before it.
+    """
+    clocks = [clock_of(group, scenario.cost) for group in groups]
+    generated_s = max(clock.end for clock in clocks)
+    all_tokens = float(lengths.tokens.sum() + scenario.prompt_tokens * len(lengths.tokens))
+    token_seconds = scenario.cost.train_seconds(1.0)
+    beside = _beside(scenario, lengths, groups, clocks, generated_s)
+    step_s = generated_s + (all_tokens - beside.tokens) * token_seconds / scenario.num_gpus
+    records = _records(scenario, groups, clocks, beside, (step, opened_s, generated_s, step_s))
+    check_tiling(records)
+    held = occupation(records)
+    return StepOutcome(
+        tokens=int(lengths.tokens.sum()),
+        wall_s=held.wall_s,
+        occupied_s=held.occupied_s,
+        idle_s=held.idle_s,
+        step_s=step_s,
+        overlapped_tokens=beside.tokens,
+        trained_tokens=all_tokens,
+        preemptions=sum(replica.preemptions for group in groups for replica in group.replicas),
+        recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
+        shrinks=sum(len(group.shrinks) for group in groups),
+        shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
+        rank_passes=sum(group.log.rank_passes for group in groups),
+        num_ranks=scenario.num_gpus,
+        records=records,
+    )
+
+
+def _beside(
+    scenario: Scenario,
+    lengths: StepLengths,
+    groups: Sequence[Group],
+    clocks: Sequence[Clock],
+    generated_s: float,
+) -> Overlap:
+    """What released ranks train while others generate."""
+    leased = _leases(scenario, clocks) if scenario.overlap else []
+    if not leased:
+        return Overlap(tokens=0.0, spans=())
+    ended = np.zeros(len(lengths.tokens))
+    for group, clock in zip(groups, clocks, strict=True):
+        responses = np.fromiter(group.ended.keys(), dtype=np.int64, count=len(group.ended))
+        passes = np.fromiter(group.ended.values(), dtype=np.int64, count=len(group.ended))
+        ended[responses] = clock.ends[passes + 1]
+    complete, tokens = np.zeros(len(lengths.uids)), np.zeros(len(lengths.uids))
+    np.maximum.at(complete, lengths.prompt, ended)
+    np.add.at(tokens, lengths.prompt, lengths.tokens + scenario.prompt_tokens)
+    return overlapped(
+        list(zip(complete.tolist(), tokens.tolist(), strict=True)),
+        leased,
+        end=generated_s,
+        token_seconds=scenario.cost.train_seconds(1.0),
+    )
+
+
+def _leases(scenario: Scenario, clocks: Sequence[Clock]) -> list[tuple[float, int]]:
+    """(second, ranks) that may train from then on: once a group's released ranks can hold all experts."""
+    leased, least = [], _least_lease(scenario)
+    for clock in clocks:
+        waiting = 0
+        released = 0
+        for each in clock.shrinks:
+            released, waiting = released + each.before - each.after, waiting + each.before - each.after
+            if released >= least:
+                leased.append((each.end_s, waiting))
+                waiting = 0
+    return leased
+
+
+def _least_lease(scenario: Scenario) -> int:
+    """Ranks of a lease that hold all weights and their gradients between them."""
+    model, budget = scenario.model, scenario.hardware.memory_bytes * scenario.usable_share
+    number = model.weight_bytes + GRADIENT_BYTES
+    left = budget - model.dense_parameters * number
+    routed = model.num_experts * model.expert_parameters * number
+    return max(1, int(np.ceil(routed / left))) if left > 0 else scenario.ep + 1
+
+
+def _records(
+    scenario: Scenario,
+    groups: Sequence[Group],
+    clocks: Sequence[Clock],
+    beside: Overlap,
+    times: tuple[int, float, float, float],
+) -> tuple[StepRecord, ...]:
+    step, opened_s, generated_s, end_s = times
+    return tuple(
+        record_of(
+            number * scenario.ep + position,
+            step,
+            RankStory(clock=clock, position=position, idle=group.idle[position]),
+            opened_s=opened_s,
+            generated_s=generated_s,
+            end_s=end_s,
+            training=beside.spans if scenario.overlap else (),
+        )
+        for number, (group, clock) in enumerate(zip(groups, clocks, strict=True))
+        for position in range(scenario.ep)
+    )

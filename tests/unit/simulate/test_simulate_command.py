@@ -1,0 +1,130 @@
+"""`flexfloor simulate`: what its settings mean, what it refuses, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from flexfloor import cli
+from flexfloor.config import compose, finite_numbers
+from flexfloor.errors import ConfigError
+from flexfloor.simulate.config import SimulateConfig, SimulatedLengthsConfig
+from flexfloor.simulate.policies import POLICIES
+from flexfloor.simulate.resolve import scenario_of
+
+SMALL = ["simulate.num_prompts=4", "simulate.n=2", "simulate.lengths.cap=200", "simulate.lengths.median=50"]
+
+
+def scenario(*words):
+    return scenario_of(compose(list(words), check=finite_numbers))
+
+
+def test_the_most_ranks_that_divide_gpus_and_experts_form_a_group():
+    assert scenario("simulate.num_gpus=16", "simulate.model=mixtral-8x7b").ep == 8
+    assert scenario("simulate.num_gpus=64", "simulate.model=deepseek-v3", "simulate.hardware=h200").ep == 64
+    assert scenario("simulate.num_gpus=256").ep == 128
+    assert scenario("simulate.num_gpus=16", "simulate.ep=4").ep == 4
+
+
+def test_a_recipe_gives_what_is_left_open():
+    made = scenario("recipe=tiny-mixtral", "simulate=recipe", "data.train_batch_size=5", "rollout.n=3")
+    assert (made.model.num_experts, made.model.hidden_size, made.model.weight_bytes) == (8, 128, 4)
+    assert (made.prompt_tokens, made.trace.cap, made.interval, made.max_live) == (96, 32, 8, 64)
+    assert len(made.trace.step(0).tokens) == 15
+
+
+def test_rungs_are_halves_unless_given():
+    assert scenario("simulate.num_gpus=64").open_rungs() == (1, 2, 4, 8, 16, 32)
+    assert scenario("simulate.num_gpus=6", "simulate.ep=2").open_rungs() == (1,)
+    assert scenario("simulate.rungs=[6,3]").open_rungs() == (3, 6)
+
+
+def test_lengths_of_a_real_run_are_replayed(tmp_path):
+    row = {
+        "step": 0,
+        "uid": ["a", "a"],
+        "response_index": [0, 1],
+        "num_tokens": [3, 9],
+        "truncated": [False] * 2,
+    }
+    (tmp_path / "lengths.jsonl").write_text(json.dumps(row) + "\n")
+    words = [f"simulate.lengths.path={tmp_path}", "simulate.lengths.cap=16"]
+    made = scenario(*words, "simulate.epochs=1")
+    assert made.trace.step(0).tokens.tolist() == [3, 9] and made.trace.cap == 16
+    with pytest.raises(ConfigError, match=r"simulate\.epochs = 3: must be at most the 1 steps of"):
+        scenario(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["simulate.ep=3"], "simulate.num_gpus = 8: must be a number of GPUs that simulate.ep = 3 divides"),
+        (
+            ["simulate.ep=16", "simulate.num_gpus=16", "simulate.model=mixtral-8x7b"],
+            "simulate.model = 'mixtral-8x7b': must be a model with a number of experts that simulate.ep = 16",
+        ),
+        (["simulate.rungs=[8]"], "simulate.rungs = [8]: must be sizes below the expert group's 8 ranks"),
+        (
+            ["simulate.model=deepseek-v3"],
+            "simulate.ep = 8: must be more, for deepseek-v3, or simulate.hardware",
+        ),
+        (["simulate.hardware=h10"], "simulate.hardware = 'h10': must be one of h100, h200, h800"),
+        (["simulate.num_gpu=8"], "simulate.num_gpu: no such field; did you mean simulate.num_gpus?"),
+        (["simulate.lengths.median=nan"], "simulate.lengths.median = nan: must be a finite number"),
+    ],
+)
+def test_what_cannot_be_is_named(words, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        scenario(*words)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (
+            lambda: SimulateConfig(model="gpt"),
+            "simulate.model = 'gpt': must be one of mixtral-8x7b, deepseek",
+        ),
+        (lambda: SimulateConfig(num_gpus=0), "simulate.num_gpus = 0: must be >= 1"),
+        (lambda: SimulateConfig(ep=0), "simulate.ep = 0: must be >= 1"),
+        (lambda: SimulateConfig(epochs=0), "simulate.epochs = 0: must be >= 1"),
+        (lambda: SimulateConfig(prompt_tokens=-1), "simulate.prompt_tokens = -1: must be >= 0"),
+        (lambda: SimulateConfig(memory_share=0.0), "simulate.memory_share = 0.0: must be > 0"),
+        (lambda: SimulateConfig(step_floor_seconds=-1.0), "simulate.step_floor_seconds = -1.0: must be >= 0"),
+        (lambda: SimulateConfig(rungs=[2, 2]), "simulate.rungs = [2, 2]: must be different sizes"),
+        (lambda: SimulateConfig(policies=["best"]), "simulate.policies = 'best': must be one of paged"),
+        (lambda: SimulateConfig(policies=[]), "simulate.policies = []: must be some of paged"),
+        (lambda: SimulateConfig(slowdowns=[-0.1]), "simulate.slowdowns = -0.1: must be >= 0"),
+        (lambda: SimulateConfig(output=""), "simulate.output = '': must be a folder"),
+        (lambda: SimulatedLengthsConfig(median=0.5), "simulate.lengths.median = 0.5: must be >= 1"),
+        (
+            lambda: SimulatedLengthsConfig(p90_over_p50=0.9),
+            "simulate.lengths.p90_over_p50 = 0.9: must be >= 1",
+        ),
+        (lambda: SimulatedLengthsConfig(cap_share=1.1), "simulate.lengths.cap_share = 1.1: must be >= 0"),
+        (lambda: SimulatedLengthsConfig(cap=0), "simulate.lengths.cap = 0: must be >= 1"),
+    ],
+)
+def test_a_section_refuses_what_is_out_of_range(make, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        make()
+
+
+def test_a_simulation_prints_a_table_and_leaves_pictures_and_figures(tmp_path, capsys):
+    words = [*SMALL, f"simulate.output={tmp_path}/out", "simulate.slowdowns=[0.3]", "simulate.epochs=2"]
+    assert cli.main(["simulate", *words]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("simulated: qwen3-30b-a3b on 8 H100, one expert group of 8; 8 responses a step")
+    assert all(f"│ {name} " in shown for name in POLICIES)
+    figures = json.loads((tmp_path / "out/simulated.json").read_text())
+    assert set(figures) == {*POLICIES, "30% slower"}
+    assert all(figures["paged"][name] > 0 for name in ("throughput", "wall_s", "step_s"))
+    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert pictures == {"frontier.png", *(f"timeline-{name}.png" for name in POLICIES)}
+
+
+def test_a_wrong_setting_ends_with_status_2(capsys):
+    assert cli.main(["simulate", "simulate.hardware=h10"]) == 2
+    assert capsys.readouterr().err.startswith("flexfloor: simulate.hardware = 'h10': must be one of h100")
