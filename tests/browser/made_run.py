@@ -51,19 +51,19 @@ def made_step(step: int, num_ranks: int, opened_s: float, draw: random.Random) -
 
 
 def made_lengths(num_responses: int, draw: random.Random, is_predicted: bool) -> StepLengths:
-    """Log-normal lengths of at most 4,096 tokens around a length of the prompt's, which is predicted."""
+    """Log-normal lengths of at most 1,024 tokens around a length of the prompt's, which is predicted."""
     uid, tokens, middle = [], [], []
     for i in range(num_responses):
         expected = 300 * 2 ** draw.gauss(0, 1.3)
         uid.append(f"</script><script>alert({i // 4})</script>")
-        middle.append(min(expected, 4096.0))
-        tokens.append(max(1, min(4096, round(expected * 2 ** draw.gauss(0, 0.7)))))
+        middle.append(min(expected, 1024.0))
+        tokens.append(max(1, min(1024, round(expected * 2 ** draw.gauss(0, 0.7)))))
     # 0.9 = 0.7 octaves of spread times the 1.28 deviations that hold 80 %
     return StepLengths(
         uid=uid,
         response_index=[i % 4 for i in range(num_responses)],
         num_tokens=tokens,
-        truncated=[length == 4096 for length in tokens],
+        truncated=[length == 1024 for length in tokens],
         predicted_p10=[value / 2**0.9 for value in middle] if is_predicted else None,
         predicted_p50=middle if is_predicted else None,
         predicted_p90=[value * 2**0.9 for value in middle] if is_predicted else None,

@@ -68,21 +68,27 @@ def test_lengths_of_a_step_and_of_all(page: Any, folder: Path) -> None:
     box = page.locator("#histogram").bounding_box()
     page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 60)
     told = page.locator("#histogram .hover p").all_inner_texts()
-    assert told[0].startswith("up to 4,096") or told[0].startswith("up to 4096")
+    assert told[0] == "up to 1,024 tokens"
     assert told[1] == "100.0 % of the responses"
 
 
 def test_predictions_are_counted_and_told_as_text(page: Any, folder: Path) -> None:
     """Of 11 steps with predictions; the first one was made without."""
-    covered = total = 0
+    held = {False: [], True: []}
     for each in read_lengths(folder / "lengths.jsonl").values():
         if each.predicted_p10 is not None:
-            quantiles = zip(each.predicted_p10, each.num_tokens, each.predicted_p90, strict=True)
-            covered += sum(low <= tokens <= high for low, tokens, high in quantiles)
-            total += each.num_responses
-    share = 100 * covered / total
-    assert page.inner_text("#coverage").startswith(
-        f"The 80 % interval holds {share:.1f} % of 1,408 responses"
+            for low, tokens, high, cut in zip(
+                each.predicted_p10, each.num_tokens, each.predicted_p90, each.truncated, strict=True
+            ):
+                held[cut].append(low <= tokens <= high)
+    every, ended, cut = ([*held[False], *held[True]], held[False], held[True])
+    all_share, ended_share, cut_share = (
+        f"{100 * sum(each) / len(each):.1f} %" for each in (every, ended, cut)
+    )
+    assert len({all_share, ended_share, cut_share}) == 3, "numbers that can be told apart"
+    assert page.inner_text("#coverage") == (
+        f"The 80 % interval holds {all_share} of 1,408 responses ({ended_share} of those that ended by "
+        f"themselves, {cut_share} of {len(cut)} truncated ones)."
     )
     dots = page.locator("#predicted circle")
     assert dots.count() == 1408

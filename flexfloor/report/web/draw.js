@@ -169,7 +169,7 @@ function drawActive(context, line, plot, active, ratio) {
 }
 
 function drawSeconds(context, view, plot, toX, height) {
-  const ticks = roundTicks(view.from, view.to, plot.width / 85);
+  const ticks = roundTicks(view.from, view.to, plot.width / 65);
   const digits = tickDigits(ticks);
   const y = plot.bottom + GAP + ACTIVE;
   context.fillStyle = colour("faint");

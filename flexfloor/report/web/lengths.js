@@ -65,8 +65,9 @@ function histogramChart({ edges, every_step: every }, chosen, isCdf) {
     tell: (frame, px, py) => {
       const bin = ours.findIndex((_, i) => px >= frame.x(edges[i]) && px < frame.x(edges[i + 1]));
       if (bin < 0) return null;
-      const range = edges[bin + 1] - edges[bin] === 1 ? `${edges[bin]}` : `${edges[bin]} to ${edges[bin + 1] - 1}`;
-      const upTo = isCdf ? `up to ${edges[bin + 1] - 1} tokens` : `${range} tokens`;
+      const [first, last] = [edges[bin], edges[bin + 1] - 1];
+      const range = first === last ? figure(first) : `${figure(first)} to ${figure(last)}`;
+      const upTo = `${isCdf ? `up to ${figure(last)}` : range} tokens`;
       const lines = [upTo, `${percent(ours[bin])} of the responses`, `${percent(all[bin])} over all steps`];
       return { lines, x: px, y: py };
     },

@@ -19,6 +19,7 @@ function setUpTimeline(timeline) {
   const view = makeView(line.total, redraw);
   const scene = { canvas, line, view, state, redraw };
   listenToPointers(scene);
+  listenToWheel(scene);
   listenToOverview(byId("overview"), view);
   listenToKeys(scene);
   const goTo = (block) => view.show(block.start_s, block.start_s + block.seconds);
@@ -122,6 +123,12 @@ function listenToPointers(scene) {
     scene.state.selected = null;
     scene.redraw();
   });
+  canvas.addEventListener("dblclick", (event) => view.zoom(0.25, placeOf(scene, event).seconds));
+}
+
+/** A wheel zooms with Ctrl and pans with Shift; alone it scrolls the page, and one that goes sideways pans. */
+function listenToWheel(scene) {
+  const { canvas, view } = scene;
   canvas.addEventListener("wheel", (event) => {
     const place = placeOf(scene, event);
     if (event.ctrlKey || event.metaKey) view.zoom(2 ** between(event.deltaY / 200, -1, 1), place.seconds);
@@ -131,7 +138,6 @@ function listenToPointers(scene) {
     event.preventDefault();
     tellPlace(scene, placeOf(scene, event));
   }, { passive: false });
-  canvas.addEventListener("dblclick", (event) => view.zoom(0.25, placeOf(scene, event).seconds));
 }
 
 function listenToKeys(scene) {
