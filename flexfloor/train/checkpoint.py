@@ -31,6 +31,7 @@ from megatron.core.utils import get_model_config
 from flexfloor.errors import CheckpointError
 from flexfloor.train import checkpoint_folder, checksums, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
+from flexfloor.train.garbage import uncollected
 from flexfloor.train.optimizer import restore_schedule
 from flexfloor.train.optimizer_state import OptimizerState, forget, has_stepped
 from flexfloor.train.plain_data import read_plain, write_plain
@@ -102,6 +103,7 @@ def save_checkpoint(
     return folder / checkpoint_folder.checkpoint_name(step)
 
 
+@uncollected()
 def load_checkpoint(
     path: Path,
     *,
