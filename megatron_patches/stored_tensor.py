@@ -1,10 +1,10 @@
 """Where in a file of `torch.save` the bytes of a tensor lie, and how, without unpacking it.
 
 Such a file is a zip archive, uncompressed: `data.pkl` describes the tensor, `data/0` holds its bytes.
-`torch.load` of it to the meta device tells as much, and takes as long as reading two megabytes.
+`torch.load` of it to the meta device tells as much in several times the time.
 
 Invariants:
-- Nothing that the file names is imported or called, whatever it names.
+- Of what the file names nothing is imported or called but the parts of a plain tensor.
 """
 
 from __future__ import annotations

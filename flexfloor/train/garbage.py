@@ -1,7 +1,7 @@
 """Python's garbage collector, put off while many objects are made of which none is garbage.
 
-A full collection walks all that the imported libraries hold, for 0.3 seconds here: as long as it takes to
-load half a gigabyte.
+A full collection walks all that the imported libraries hold. That takes as long as reading hundreds of
+megabytes, and the objects of a load's plans set it off.
 
 Invariants:
 - The collector is afterwards what it was before, also when the block fails.
