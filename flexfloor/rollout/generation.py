@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from flexfloor import heartbeat
-from flexfloor.elastic.exchange import RowCounts
+from flexfloor.elastic.exchange import RowCounts, row_counts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
@@ -84,11 +84,12 @@ class Generation:
             )
         if not any(counts):
             return None
-        return RowCounts(
-            group=self.active.group,
-            counts=counts,
+        return row_counts(
+            self.active.placement,
+            counts,
             own=self.active.index,
-            host_of=self.active.placement.nearest(self.active.index),
+            group=self.active.group,
+            device=self.batch.cache.device,
         )
 
     def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
