@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -34,6 +34,13 @@ tests: setup
 
 test-slow: setup ## tests of more than a minute each
 	$(BIN)/python -m pytest -m slow
+
+test-browser: setup ## tests that look at the report's page; they fail where there is no Chromium
+	@command -v chromium >/dev/null || { \
+		[ "$$(id -u)" = 0 ] || { echo "install Chromium first: sudo apt-get install chromium" >&2; exit 1; }; \
+		apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium; \
+	}
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # Megatron-Core 0.19.2 asks for Python 3.12 and runs on 3.11; its own folder leaves 0.16.1 in place. It imports
 # triton without depending on it.

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flexfloor.config import Config, compose, finite_numbers, to_yaml
+from flexfloor.error_message import write_error
 from flexfloor.errors import ConfigError, DataError, FlexFloorError
 from flexfloor.names import did_you_mean
-from flexfloor.report import report
 from flexfloor.work import ROLLOUT, TRAIN, Work, check, start
 
 _EXAMPLES = """\
@@ -88,7 +88,7 @@ def _show(overrides: list[str], config_dir: Path | None) -> int:
 def _report(folders: list[str], _: Path | None) -> int:
     if len(folders) != 1:
         raise ConfigError(f"flexfloor report takes the folder of one run, and {len(folders)} were given")
-    from flexfloor.rebuild import rebuild
+    from flexfloor.report.rebuild import rebuild
 
     rebuild(Path(folders[0]))
     return 0
@@ -111,7 +111,10 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         _on_ranks(ROLLOUT),
         "generate and score only: one jsonl line a response, in generate.output",
     ),
-    "report": (_report, "picture, trace and closing table of a finished or stopped run, from its folder"),
+    "report": (
+        _report,
+        "page, picture, trace and closing table of a finished or stopped run, from its folder",
+    ),
     "simulate": (
         _simulate,
         "what schedules would do on a modelled cluster: a table, time lines and a frontier, simulated",
@@ -128,7 +131,7 @@ def _reported(run: Callable[[], int]) -> int:
     try:
         return run()
     except FlexFloorError as error:
-        report(error)
+        write_error(error)
         return 2 if isinstance(error, ConfigError | DataError) else 1
     except KeyboardInterrupt:
         sys.stderr.write("flexfloor: interrupted; all ranks have ended\n")

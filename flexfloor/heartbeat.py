@@ -86,6 +86,7 @@ class _Rank:
         self.stage = ""
         self.allowed_seconds = 0.0
         self.waits = False
+        self.lost_peer = ""
         self.on_change: Callable[[], object] = lambda: None
 
 
@@ -138,6 +139,17 @@ def waiting() -> Iterator[None]:
     finally:
         beat()
         _rank.waits = False
+
+
+def lose_peer(name: str) -> None:
+    """The rank `name` is gone: nobody needs to wait for it any more."""
+    _rank.lost_peer = name
+
+
+def check_peers() -> None:
+    """Raise `ConnectionError` when a rank is known to be gone, for one that waits in no collective."""
+    if _rank.lost_peer:
+        raise ConnectionError(f"Connection closed by peer: {_rank.lost_peer} is gone")
 
 
 def now() -> Beat:
@@ -193,6 +205,14 @@ def is_stopped(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
         return False
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process `pid` of this host has ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _main_thread() -> tuple[bool, str]:

@@ -22,16 +22,19 @@ from flexfloor import device, heartbeat
 from flexfloor.config import Config
 from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
+from flexfloor.ledger.leases import check_leases
 from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
-from flexfloor.ledger.pictures import LEDGER_FILE, write_pictures
-from flexfloor.ledger.store import LedgerFile
+from flexfloor.ledger.pictures import LEDGER_FILE
+from flexfloor.ledger.store import LedgerFile, read_ledger
 from flexfloor.ledger.types import State, StepRecord
 from flexfloor.parallel import Layout
+from flexfloor.report.write import PAGE_FILE, write_report
 from flexfloor.rollout.types import PassProgress, RolloutStats
 from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.progress import rollout_progress
 from flexfloor.track import names
 from flexfloor.track.console import make_console
+from flexfloor.track.lengths import LENGTHS_FILE, LengthLog, StepLengths
 from flexfloor.track.samples import SampleRow
 from flexfloor.track.summary import summarize
 from flexfloor.track.tracker import Tracker
@@ -57,6 +60,7 @@ class Journal:
         self._tracker: Tracker | None = None
         if layout.rank == 0:
             self._ledger = LedgerFile(self.folder / LEDGER_FILE, first_step)
+            self._lengths = LengthLog(self.folder / LENGTHS_FILE, first_step)
             with self._logging():
                 self._tracker = Tracker(
                     loggers=trainer.logger,
@@ -112,6 +116,11 @@ class Journal:
         """Show the progress of `total` responses; yields what the engine calls before a pass."""
         return rollout_progress(self.console, self.layout, name, total)
 
+    def lengths(self, step: int, lengths: StepLengths) -> None:
+        """Keep how long the responses of a training step became, and what was predicted."""
+        if self._tracker:
+            self._lengths.write(step, lengths)
+
     def samples(self, rows: Sequence[SampleRow], step: int) -> None:
         """Show and log a table of validation samples."""
         if self._tracker:
@@ -119,19 +128,21 @@ class Journal:
             self._tracker.log_samples(rows, step)
 
     def draw(self, step: int) -> None:
-        """Draw the time line of the run so far and log it."""
+        """Write picture, trace and page of the run so far, and log the picture."""
         if not self._tracker:
             return
         with self._logging():
-            picture = write_pictures(self.folder, self._tracker.history(), self.run_id)
+            steps = read_ledger(self.folder / LEDGER_FILE)
+            picture = write_report(self.folder, steps, self._tracker.history(), self.run_id)
             self._tracker.log_image("timeline", picture, step)
 
     def finish(self) -> None:
         """Show the closing table and close the logs."""
         if self._tracker:
             self.console.summary(summarize(self._tracker.history()))
-            self.console.line(f"metrics, picture and trace: {self.folder}")
+            self.console.line(f"metrics, picture, trace and {PAGE_FILE}: {self.folder}")
             self._ledger.close()
+            self._lengths.close()
             with self._logging():
                 self._tracker.finish()
 
@@ -151,6 +162,7 @@ class Journal:
     ) -> None:
         settled = settle(records)
         check_tiling(settled)
+        check_leases(settled)
         tokens = int(metrics.get("perf/response_tokens", 0))
         timings = timing_metrics(settled)
         logged = {

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from flexfloor.config import is_rank
 from flexfloor.config.sweep import SweepJob, sweep
+from flexfloor.error_message import write_error
 from flexfloor.errors import ConfigError, DataError, FlexFloorError
-from flexfloor.report import report
 from flexfloor.sweep_table import show_table
 from flexfloor.work import Work, check, start
 
@@ -74,7 +74,7 @@ def _run(work: Work, each: _Progress, name: str, stop: _Stop) -> None:
     try:
         handed_in = start(work, each.job.config)
     except FlexFloorError as error:
-        report(error)
+        write_error(error)
         each.outcome, each.complaint = "failed", str(error).partition("\n")[0]
         return
     each.outcome = "stopped" if stop.asked else "done"

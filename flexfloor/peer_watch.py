@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from flexfloor.errors import RankError
 from flexfloor.hang import GIB, Hang, HangKind, HangWatch, hang_message
-from flexfloor.heartbeat import PERIOD_SECONDS, Beat, is_stopped
+from flexfloor.heartbeat import PERIOD_SECONDS, Beat, is_gone, is_stopped, lose_peer
 from flexfloor.orphans import end_marked
 from flexfloor.rank_failure import error_on_this_rank, is_lost_peer
 from flexfloor.rank_process import Seat
@@ -61,6 +61,7 @@ class PeerWatch:
         self._watch = HangWatch(hang_seconds)
         self._keys = [f"beat/{rank}" for rank in range(seat.world_size)]
         self._next_look = 0.0
+        self._gone: dict[int, Beat] = {}
         self._leaving = self._explaining = False
         self._turn = threading.Lock()
         self._ending = threading.Lock()
@@ -124,10 +125,22 @@ class PeerWatch:
     def _look(self) -> None:
         self._end_for_a_hang()
         beats = self._beats()
+        self._look_for_lost(beats)
         hang = self._watch.look(time.monotonic(), beats)
         if hang is not None:
             self._store.compare_set(_VERDICT, "", json.dumps(self._verdict(hang, beats)))
             self._end_for_a_hang()
+
+    def _look_for_lost(self, beats: Mapping[int, Beat | None]) -> None:
+        """Tell a rank that waits in no collective; on other hosts only the hang of a lost rank is seen."""
+        host = os.uname().nodename
+        here = {rank: beat for rank, beat in beats.items() if beat and beat.pid and beat.host == host}
+        gone = {rank: beat for rank, beat in here.items() if is_gone(beat.pid)}
+        for rank, beat in gone.items():
+            # Seen twice: it did not just leave, nor does it run on another host of the same name.
+            if self._gone.get(rank) == beat:
+                lose_peer(self._name(rank))
+        self._gone = gone
 
     def _beats(self) -> dict[int, Beat | None]:
         """Of the ranks that are not done; until all have shown one, none is looked at."""

@@ -27,6 +27,7 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
+from flexfloor.stages.planner import Planner
 from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 from flexfloor.train.resident import training_bytes
@@ -50,6 +51,7 @@ class Worker:
     """For generation; its parameters are those that `ddp` trains."""
     ddp: DistributedDataParallel
     engine: RolloutEngine
+    planner: Planner
 
     @property
     def model_identity(self) -> dict[str, Any]:
@@ -98,6 +100,7 @@ def _set_up(config: Config) -> Worker:
         model=model,
         ddp=ddp,
         engine=engine,
+        planner=Planner(config, layout),
     )
 
 
@@ -131,7 +134,8 @@ def _training_bytes(config: Config, model: GPTModel) -> int:
 def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
     if config.elastic.policy == "never":
         return None
-    return make_ladder(groups.ep, config.elastic.rungs, timeout_seconds=config.launch.timeout_seconds)
+    elastic, timeout_seconds = config.elastic, config.launch.timeout_seconds
+    return make_ladder(groups.ep, elastic.rungs, timeout_seconds=timeout_seconds, alone=elastic.detach)
 
 
 def _require_same_prompts(prompts: dict[str, list[Prompt]]) -> None:

@@ -17,12 +17,17 @@ from megatron_patches import (
     optimizer,
     parallel_state,
     quiet,
+    strategies_torch,
     tensor_parallel_random,
     torch_cuda,
 )
 from megatron_patches.patch import Patch, patches_for_version, upstream_version
 
-EVERY_HOST: tuple[Patch, ...] = (*parallel_state.PATCHES, *filesystem_async.PATCHES)
+EVERY_HOST: tuple[Patch, ...] = (
+    *parallel_state.PATCHES,
+    *filesystem_async.PATCHES,
+    *strategies_torch.PATCHES,
+)
 """What has no seam upstream, on any host."""
 
 CPU_HOST: tuple[Patch, ...] = (

@@ -16,6 +16,7 @@ from flexfloor.journal import Journal
 from flexfloor.recipes.grpo_run import Run, open_run, save
 from flexfloor.shared_folder import require_shared_folder
 from flexfloor.stages.advantages import form_advantages
+from flexfloor.stages.lengths import prediction_metrics, rollout_lengths
 from flexfloor.stages.old_logprobs import recompute
 from flexfloor.stages.reference import add_reference
 from flexfloor.stages.rollout import Rollout, roll_out
@@ -45,6 +46,10 @@ def train(config: Config) -> None:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             rollout = generate(run.worker, journal, prompts, step)
             metrics |= rollout_metrics(rollout)
+            run.worker.planner.learn([each.response for each in rollout.responses], rollout.stats, step)
+            lengths = rollout_lengths(rollout, limit=config.data.max_response_length)
+            journal.lengths(step, lengths)
+            metrics |= prediction_metrics(lengths)
             samples = make_samples(rollout.responses, config.algorithm)
             parts = split_mini_batches(samples, [p.uid for p in prompts], config.actor.ppo_mini_batch_size)
             parts, compared = compare_policies(run, parts)

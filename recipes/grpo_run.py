@@ -71,6 +71,7 @@ def _resume(worker: Worker, sampler: PromptSampler, best: BestStep, checkpoint: 
         )
         reference = keep_reference(worker, checkpoint)
     sampler.load_state_dict(extra["sampler"])
+    worker.planner.load_state_dict(extra["planner"])
     first_step = extra["step"] + 1
     set_aside_from(trainer, first_step)
     best.load_state_dict(extra["best"])
@@ -131,8 +132,10 @@ def save(run: Run, step: int) -> None:
                 "sampler": run.sampler.state_dict(),
                 "model": run.worker.model_identity,
                 "best": run.best.state_dict(),
+                "planner": run.worker.planner.state_dict(),
             },
             keep=run.worker.config.trainer.max_ckpt_to_keep,
             spare=run.best.spared,
         )
         run.best.link()
+        run.worker.planner.write(Path(run.worker.config.trainer.default_local_dir))

@@ -28,12 +28,20 @@ from flexfloor.launch import run_ranks
 from flexfloor.rollout.types import Request, RolloutStats
 
 NUM_SEQUENCES, LONGEST, MEDIAN = 64, 480, 80
-FIXED, GREEDY = {"policy": "never"}, {"policy": "greedy", "interval": 4}
+ELASTIC = {
+    "never": {"policy": "never"},
+    "greedy": {"policy": "greedy", "interval": 4},
+    "idle": {"policy": "idle", "interval": 4},
+    "detach": {"policy": "idle", "interval": 4, "detach": True},
+}
+"""Settings of an engine each."""
 VARIANTS = {
-    "fixed group": (FIXED, "in order"),
-    "shrink, with moves": (GREEDY, "in order"),
-    "shrink, no moves": ({"policy": "idle", "interval": 4}, "in order"),
-    "shrink, no moves, lengths known": ({"policy": "idle", "interval": 4}, "longest first"),
+    "fixed group": ("never", "in order"),
+    "shrink, with moves": ("greedy", "in order"),
+    "shrink, no moves": ("idle", "in order"),
+    "shrink, no moves, lengths known": ("idle", "longest first"),
+    "detached": ("detach", "in order"),
+    "detached, lengths known": ("detach", "longest first"),
 }
 
 
@@ -111,7 +119,7 @@ def measure(rounds: int) -> tuple[dict[str, list[Run]], float, float]:
     found: dict[str, list[Run]] = {name: [] for name in VARIANTS}
     for turn in range(rounds + 1):
         for name, (elastic, order) in VARIANTS.items():
-            run = timed(engines[elastic["policy"]], lengths(), order)
+            run = timed(engines[elastic], lengths(), order)
             if turn:
                 found[name].append(run)
     even: dict[str, list[float]] = {policy: [] for policy in ("never", "greedy")}
@@ -136,10 +144,9 @@ def _engines() -> dict:
     groups = parallel.groups()
     sizes = {"vocab_size": VOCAB_SIZE, "max_sequence_length": PROMPT_TOKENS + LONGEST}
     model = build_model(MODELS["mixtral"], **sizes, groups=groups, seed=0)
-    ladder = make_ladder(groups.ep, [], timeout_seconds=600)
-    settings = {elastic["policy"]: elastic for elastic, _ in VARIANTS.values()}
+    ladder = make_ladder(groups.ep, [], timeout_seconds=600, alone=True)
     return {
-        policy: RolloutEngine(
+        name: RolloutEngine(
             model,
             group=groups.ep,
             rollout=RolloutConfig(ignore_eos=True),
@@ -147,7 +154,7 @@ def _engines() -> dict:
             elastic=ElasticConfig(**elastic),
             ladder=ladder,
         )
-        for policy, elastic in settings.items()
+        for name, elastic in ELASTIC.items()
     }
 
 

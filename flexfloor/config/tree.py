@@ -15,6 +15,7 @@ from flexfloor.elastic.config import ElasticConfig
 from flexfloor.models.config import ModelConfig
 from flexfloor.reward.config import RewardConfig
 from flexfloor.rollout.config import RolloutConfig
+from flexfloor.schedule.config import ScheduleConfig
 from flexfloor.simulate.config import SimulateConfig
 from flexfloor.train.config import ActorConfig, AlgorithmConfig
 
@@ -32,6 +33,7 @@ class Config:
     reward: RewardConfig = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     elastic: ElasticConfig = field(default_factory=ElasticConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     sft: SftConfig = field(default_factory=SftConfig)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flexfloor.checks import require, require_choice
 
-POLICIES = ("never", "idle", "greedy")
+POLICIES = ("never", "idle", "greedy", "guided")
 
 
 @dataclass(kw_only=True)
@@ -14,15 +14,21 @@ class ElasticConfig:
     """Release of ranks during a rollout."""
 
     policy: str = "never"
-    """`greedy` goes to the smallest rung that can hold all unfinished responses, and moves them there; `idle`
-    lets a rank go once it and those above it have none left; `never` keeps all ranks."""
+    """`guided` weighs what each rung would cost in seconds and in rank-seconds, by what is expected of the
+    unfinished responses (see schedule.objective); `greedy` goes to the smallest rung that can hold them all;
+    both move them there. `idle` lets a rank go once it and those above it have none left; `never` keeps all
+    ranks."""
     interval: int = 8
     """Passes from one decision to the next."""
     rungs: list[int] = field(default_factory=list)
     """Sizes that an expert group may shrink to; none given = every size from 1 up."""
     sequences_per_rank: int | None = None
-    """Unfinished responses that a rung may give each of its ranks; not given = as many as a rank of the
-    group began with, at most rollout.max_live_sequences, so that no pass grows by a shrink."""
+    """Unfinished responses that a rung may give each of its ranks, at most rollout.max_live_sequences; not
+    given = that for `guided`, and for `greedy` no more than a rank of the group began with, so that no pass
+    grows by a shrink."""
+    detach: bool = False
+    """Whether ranks part for good, each with a copy of all experts, once all of them have the memory and no
+    rung is taken: no exchange is left then, nothing moves any more, and each rank leaves at its own end."""
 
     def __post_init__(self) -> None:
         require_choice("elastic.policy", self.policy, POLICIES)

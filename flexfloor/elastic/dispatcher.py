@@ -1,9 +1,9 @@
 """Megatron's token dispatcher for any hosts of experts: uneven numbers, guests, a smaller group.
 
 Upstream's takes it that every rank holds as many experts as the others, with neighbouring numbers. Here the
-experts that a group hosts are columns in the order of its ranks: a row goes to the rank of each expert that
-it chose, and to no other. One collective tells numbers of rows, one carries rows, one their probabilities,
-and one brings the results back; gradients flow through the last three.
+experts that a group hosts are columns in the order of its ranks: a row goes to the nearest host of each
+expert that it chose, and to no other. One collective tells numbers of rows, one carries rows, one their
+probabilities, and one brings the results back; gradients flow through the last three.
 
 Shapes: T rows of this rank, E experts, C columns (hosted experts by rank), K experts of a row, H hidden,
 N = T * K pairs (row, column) of this rank, R pairs that this rank computes.
@@ -27,6 +27,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 from flexfloor.elastic.exchange import exchange_integers
+from flexfloor.elastic.placement import nearest_host
 
 
 class PlacedDispatcher(MoETokenDispatcher):
@@ -41,16 +42,24 @@ class PlacedDispatcher(MoETokenDispatcher):
         tp_group: dist.ProcessGroup,
     ):
         """Args:
-        hosted: experts that each rank of `group` computes, one at least; each of the layer's at one rank.
+        hosted: experts that each rank of `group` computes, one at least; each of the layer's at some rank.
         """
         columns = [expert for experts in hosted for expert in experts]
         assert len(hosted) == group.size(), (hosted, group.size())
-        is_whole = sorted(columns) == list(range(config.num_moe_experts)) and all(hosted)
-        assert is_whole, f"{hosted} is not every expert once and one or more a rank"
+        is_whole = set(columns) == set(range(config.num_moe_experts)) and all(hosted)
+        is_once = all(len(set(experts)) == len(experts) for experts in hosted)
+        assert is_whole and is_once, f"{hosted} is not every expert, one or more a rank and each once there"
         groups = ProcessGroupCollection(ep=group, expt_tp=tp_group, tp_ep=group)
         super().__init__(config=config, pg_collection=groups)
         self.columns = columns
         self.bounds = list(pairwise(accumulate((len(experts) for experts in hosted), initial=0)))
+        self.is_nearest = [
+            rank
+            == nearest_host([host for host, others in enumerate(hosted) if expert in others], group.rank())
+            for rank, experts in enumerate(hosted)
+            for expert in experts
+        ]
+        """By column: whether rows of this rank go there."""
 
     def dispatch_preprocess(
         self, tokens: Tensor, routing_map: Tensor, probs: Tensor
@@ -58,7 +67,8 @@ class PlacedDispatcher(MoETokenDispatcher):
         """Rows [N, H] and probabilities [N] of all pairs, by column, of [..., H], [T, E] and [T, E]."""
         self._shape = tokens.shape
         columns_C = torch.tensor(self.columns, device=tokens.device)
-        column_N, self._row_N = routing_map[:, columns_C].T.nonzero(as_tuple=True)
+        is_nearest_C = torch.tensor(self.is_nearest, device=tokens.device)
+        column_N, self._row_N = (routing_map[:, columns_C] & is_nearest_C).T.nonzero(as_tuple=True)
         assert len(column_N) == routing_map.sum(), "a row chose an expert that no active rank hosts"
         self._counts = torch.bincount(column_N, minlength=len(self.columns)).tolist()
         tokens_TH = tokens.reshape(-1, tokens.size(-1))

@@ -4,9 +4,10 @@ Every rank sends its rows with their routing to all ranks of the group; each com
 chose an expert it hosts and returns one partial sum a row, which the sender adds up in rank order.
 No counts are exchanged in a layer and nothing is padded. A row travels to all of the P - 1 other
 ranks instead of at most K of them, so bytes grow by P / K over a sparse dispatch: right for the small
-groups and few rows of decoding, where latency rules.
+groups and few rows of decoding, where latency rules. Where an expert has several hosts, the nearest to a
+row's owner computes it.
 
-Shapes: T rows of this rank, A rows of all ranks, K experts of a row, H hidden, P ranks.
+Shapes: T rows of this rank, A rows of all ranks, K experts of a row, E experts, H hidden, P ranks.
 
 Invariants:
 - A row's routing is computed once, by its owner, so all ranks agree on it to the bit.
@@ -15,11 +16,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from flexfloor.elastic.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +35,26 @@ class RowCounts:
     own: int
     """Index of this rank in the group."""
     host_of: tuple[int, ...]
-    """By expert: the index of the rank that hosts it."""
+    """By expert: the index of the rank that this rank's rows find it on."""
+    elsewhere_PE: Tensor | None = None
+    """Whether another rank computes the expert for rows of the rank; None = for none that is hosted here."""
 
     def can_reach(self, expert_TK: Tensor) -> bool:
         """Whether ranks of the group host all of these experts."""
         size = len(self.counts)
         return all(self.host_of[expert] < size for expert in set(expert_TK.flatten().tolist()))
+
+
+def row_counts(
+    placement: Placement, counts: Sequence[int], *, own: int, group: dist.ProcessGroup, device: torch.device
+) -> RowCounts:
+    """The rows of a pass under `placement`, of which each rank of `group` has so many."""
+    elsewhere_PE = None
+    if any(len(hosts) > 1 for hosts in placement.hosts_of):
+        nearest = [placement.nearest(index) for index in range(len(counts))]
+        elsewhere_PE = torch.tensor(nearest, device=device) != own
+    host_of = placement.nearest(own)
+    return RowCounts(group=group, counts=tuple(counts), own=own, host_of=host_of, elsewhere_PE=elsewhere_PE)
 
 
 def exchange_integers(values: list[int], group: dist.ProcessGroup, device: torch.device) -> list[list[int]]:
@@ -54,7 +72,10 @@ def exchange_integers(values: list[int], group: dist.ProcessGroup, device: torch
 def gather_rows(
     hidden_TH: Tensor, probs_TK: Tensor, expert_TK: Tensor, rows: RowCounts
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states [A, H], probabilities [A, K] and expert numbers [A, K] of all ranks' rows."""
+    """Hidden states [A, H], probabilities [A, K] and expert numbers [A, K] of all ranks' rows.
+
+    An expert that another host computes for a row has the number -1.
+    """
     parts = (hidden_TH, probs_TK, expert_TK.to(torch.int32))
     sent = torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
     size, total = len(rows.counts), sum(rows.counts)
@@ -73,7 +94,15 @@ def gather_rows(
         piece.clone(memory_format=torch.contiguous_format).view(part.dtype)
         for piece, part in zip(pieces, parts, strict=True)
     )
-    return hidden, probs, expert.long()
+    return hidden, probs, _computed_here(expert.long(), rows)
+
+
+def _computed_here(expert_AK: Tensor, rows: RowCounts) -> Tensor:
+    if rows.elsewhere_PE is None:
+        return expert_AK
+    counts_P = torch.tensor(rows.counts, device=expert_AK.device)
+    owner_A = torch.arange(len(rows.counts), device=expert_AK.device).repeat_interleave(counts_P)
+    return expert_AK.masked_fill(rows.elsewhere_PE[owner_A[:, None], expert_AK], -1)
 
 
 def return_rows(partial_AH: Tensor, rows: RowCounts) -> Tensor:

@@ -1,13 +1,18 @@
 """The order in which ranks leave an expert group, and a process group for each size on the way.
 
-All groups are made once, at the start, in one order on all ranks: making communicators while others wait
-costs seconds and can deadlock. The highest position leaves first, so that every rung is a prefix.
+The highest position leaves first, so that every rung is a prefix, and those that a rung released are a
+suffix. A group that detaches goes on as groups of one rank each.
+
+Invariants:
+- All groups are made once, at the start, in one order on all ranks: making communicators while others wait
+  costs seconds and can deadlock.
+- Ranks that form several of the groups have one communicator for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -22,6 +27,11 @@ class Ladder:
     groups: Mapping[int, dist.ProcessGroup]
     """By size: the group of the first so many positions; the whole group among them. A rank is a member of
     those that are larger than its position."""
+    alone: dist.ProcessGroup | None = None
+    """Of this rank by itself; not made = the group cannot detach."""
+    suffixes: Mapping[int, dist.ProcessGroup] = field(default_factory=dict)
+    """By rung: the group of the positions from it on, which it releases; none = not made. A rank is a
+    member of those of rungs up to its position."""
 
     @property
     def size(self) -> int:
@@ -34,19 +44,35 @@ class Ladder:
         return sorted(self.groups)[:-1]
 
 
-def make_ladder(group: dist.ProcessGroup, rungs: Sequence[int], *, timeout_seconds: float) -> Ladder:
+def make_ladder(
+    group: dist.ProcessGroup,
+    rungs: Sequence[int],
+    *,
+    timeout_seconds: float,
+    alone: bool = False,
+    suffixes: bool = False,
+) -> Ladder:
     """Make the groups; all ranks of all expert groups call it at the same time.
 
     Args:
         group: this rank's expert group.
         rungs: sizes to make, below the group's; none = every size.
+        alone: whether each rank gets a group by itself.
+        suffixes: whether those that a rung releases get a group.
     """
     members: list = [None] * dist.get_world_size()
     dist.all_gather_object(members, tuple(dist.get_process_group_ranks(group)))
-    own, groups = members[dist.get_rank()], {group.size(): group}
+    own, position = members[dist.get_rank()], group.rank()
+    sizes = sorted(rungs or range(1, group.size()), reverse=True)
+    made: dict[tuple[int, ...], dist.ProcessGroup] = {}
     for ranks in sorted(set(members)):
-        for rung in sorted(rungs or range(1, len(ranks)), reverse=True):
-            made = dist.new_group(ranks[:rung], timeout=timedelta(seconds=timeout_seconds))
-            if ranks == own:
-                groups[rung] = made
-    return Ladder(position=group.rank(), groups=groups)
+        parts = [ranks[:rung] for rung in sizes]
+        parts += [ranks[rung:] for rung in sizes if suffixes] + [(rank,) for rank in ranks if alone]
+        for part in dict.fromkeys(parts):
+            made[part] = dist.new_group(part, timeout=timedelta(seconds=timeout_seconds))
+    return Ladder(
+        position=position,
+        groups={group.size(): group} | {rung: made[own[:rung]] for rung in sizes},
+        alone=made[own[position],] if alone else None,
+        suffixes={rung: made[own[rung:]] for rung in sizes if suffixes},
+    )

@@ -6,17 +6,19 @@ twice. States nest: a shrink inside the rollout gives the rank back to generatin
 Invariants:
 - whatever the order of calls, the intervals of a closed step tile it without gap or overlap;
 - an idle mark outlives a state nested in generating, and ends with `mark_busy` or the generating state;
-- intervals of no length are not written, neighbours that say the same are one interval.
+- intervals of no length are not written, neighbours that say the same are one interval, but not across
+  the start or the end of a lease;
+- only a rank that waits is leased, to one owner at a time, and trains until the lease ends, in the same step.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flexfloor.ledger.types import OTHER, ROLLOUT, Interval, State, StepRecord, state_of_stage
+from flexfloor.ledger.types import OTHER, ROLLOUT, Interval, Lease, State, StepRecord, state_of_stage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +48,10 @@ class Books:
         self._intervals: list[Interval] = []
         self._origin = self._start = self._began
         self._released: float | None = None
+        self._leases: list[Lease] = []
+        self._is_leased = False
+        self._is_edge = False
+        """Whether a lease has started or ended since the last interval that was written."""
 
     def open_step(self, step: int) -> None:
         """Start the account of `step` now; call it right after a barrier, so that ranks share the zero."""
@@ -55,13 +61,14 @@ class Books:
         self._intervals = []
         self._origin = self._start = self._clock()
         self._released = None
+        self._leases = []
 
     def enter(self, state: State | str, stage: str | None = None) -> None:
         """Put the rank in `state` from now on, in place of the current state.
 
         `stage` defaults to the current one.
         """
-        frame = _Frame(state=State(state), stage=stage or self._top.stage)
+        frame = self._new_frame(State(state), stage)
         self._end_interval()
         self._frames[-1] = frame
 
@@ -71,7 +78,7 @@ class Books:
 
         `stage` defaults to the current one: a shrink during the rollout stays in the stage "rollout".
         """
-        frame = _Frame(state=State(state), stage=stage or self._top.stage)
+        frame = self._new_frame(State(state), stage)
         self._end_interval()
         self._frames.append(frame)
         try:
@@ -117,6 +124,27 @@ class Books:
             assert self._released is None, f"rank {self.rank}: released twice in step {self._step}"
             self._released = self._start - self._origin
 
+    @contextmanager
+    def lease(self, owner: str, ranks: Sequence[int]) -> Iterator[None]:
+        """Lease this rank to the stage `owner`, which trains on all of `ranks` inside the block.
+
+        Each of the ranks calls it in its own books, after it has left what it generated with.
+        """
+        place = f"rank {self.rank}: a lease to {owner}"
+        holder = next((each for each in self._frames if each.state is not State.WAITING), None)
+        assert holder is None, f"{place} while it is {holder and f'{holder.state}: {holder.stage}'}"
+        assert self.rank in ranks, f"{place} is one of ranks {ranks}"
+        with self.state(State.TRAINING, owner):
+            start_s = self._start - self._origin
+            self._is_leased = self._is_edge = True
+            try:
+                yield
+            finally:
+                self._is_leased = False
+        self._is_edge = True
+        end_s = self._start - self._origin
+        self._leases.append(Lease(owner=owner, ranks=tuple(sorted(ranks)), start_s=start_s, end_s=end_s))
+
     def close_step(self) -> StepRecord:
         """End the step now and return its account."""
         assert len(self._frames) <= 1, f"rank {self.rank}: {self._top.stage} is still open at the step's end"
@@ -129,6 +157,7 @@ class Books:
             seconds=self._start - self._origin,
             intervals=tuple(self._intervals),
             released_s=self._released,
+            leases=tuple(self._leases),
         )
         self._step = None
         self._frames = []
@@ -138,6 +167,12 @@ class Books:
     def _top(self) -> _Frame:
         assert self._frames, f"rank {self.rank}: no step is open"
         return self._frames[-1]
+
+    def _new_frame(self, state: State, stage: str | None) -> _Frame:
+        stage = stage or self._top.stage
+        is_right = not self._is_leased or state is State.TRAINING
+        assert is_right, f"rank {self.rank}: {state}: {stage} in a lease"
+        return _Frame(state=state, stage=stage)
 
     def _generating_frame(self) -> _Frame:
         for frame in reversed(self._frames):
@@ -164,10 +199,11 @@ class Books:
 
     def _write(self, interval: Interval) -> None:
         last = self._intervals[-1] if self._intervals else None
-        if last is not None and _continues(last, interval):
+        if last is not None and not self._is_edge and _continues(last, interval):
             self._intervals[-1] = replace(last, end_s=interval.end_s)
         else:
             self._intervals.append(interval)
+        self._is_edge = False
 
 
 def _continues(last: Interval, interval: Interval) -> bool:

@@ -48,8 +48,13 @@ def sample_states(steps: Sequence[Sequence[StepRecord]], num_columns: int) -> np
 
 def _add(held: np.ndarray, begin: float, end: float, column_s: float) -> None:
     """Add the stretch from `begin` to `end` to the seconds of the columns that it touches."""
-    edges = np.arange(len(held) + 1) * column_s
-    held += np.clip(np.minimum(end, edges[1:]) - np.maximum(begin, edges[:-1]), 0.0, None)
+    first, last = int(begin / column_s), min(int(end / column_s), len(held) - 1)
+    if first >= last:
+        held[last] += end - begin
+        return
+    held[first] += (first + 1) * column_s - begin
+    held[first + 1 : last] += column_s
+    held[last] += end - last * column_s
 
 
 def draw_overview(axes: Axes, steps: Sequence[Sequence[StepRecord]], num_columns: int = 2000) -> None:

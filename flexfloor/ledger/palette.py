@@ -20,6 +20,12 @@ COLOUR: dict[State, str] = {
 IDLE_COLOUR = "#CFE3F1"
 """Fill of the idle part of a generating interval; its hatch has the colour of generating."""
 
+ON_DARK: dict[State, str] = {**COLOUR, State.WAITING: "#474D54"}
+"""Fill of each state's intervals on a dark ground, where light grey would outshine all others."""
+
+IDLE_ON_DARK = "#12374F"
+"""Fill of the idle part on a dark ground."""
+
 IDLE_LOOK: dict[str, Any] = {
     "facecolor": IDLE_COLOUR,
     "edgecolor": COLOUR[State.GENERATING],
@@ -51,3 +57,9 @@ INK = "#222222"
 
 FAINT_INK = "#666666"
 """Boundaries and what is said in passing."""
+
+P50_COLOUR, P90_COLOUR = COLOUR[State.GENERATING], "#E69F00"
+"""Curves of response lengths."""
+
+VALIDATION_COLOUR = "#CC79A7"
+"""Curve of validation accuracy; the reward's has the colour of ink."""

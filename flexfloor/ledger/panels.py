@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flexfloor.ledger.palette import INK
+from flexfloor.ledger.palette import INK, P50_COLOUR, P90_COLOUR, VALIDATION_COLOUR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,14 +32,16 @@ class Curves:
 def draw_reward(axes: Axes, curves: Curves) -> None:
     """Mean reward as a line, validation accuracy as points that are joined."""
     _curve(axes, curves.reward, "mean reward", color=INK)
-    _curve(axes, curves.validation, "validation accuracy", color="#CC79A7", marker="D", linestyle="--")
+    _curve(
+        axes, curves.validation, "validation accuracy", color=VALIDATION_COLOUR, marker="D", linestyle="--"
+    )
     _finish(axes, "reward")
 
 
 def draw_lengths(axes: Axes, curves: Curves) -> None:
     """Median and 90th percentile of the response length."""
-    _curve(axes, curves.length_p90, "p90", color="#E69F00", marker="s")
-    _curve(axes, curves.length_p50, "p50", color="#0072B2")
+    _curve(axes, curves.length_p90, "p90", color=P90_COLOUR, marker="s")
+    _curve(axes, curves.length_p50, "p50", color=P50_COLOUR)
     _finish(axes, "response length, tokens")
     axes.set_ylim(bottom=0)
 

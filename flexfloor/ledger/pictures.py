@@ -1,14 +1,14 @@
-"""A run's picture and trace from what its folder holds: `ledger.jsonl` and `metrics.jsonl`."""
+"""A run's picture and trace from its ledger and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flexfloor.ledger.panels import Curves
-from flexfloor.ledger.store import read_ledger
 from flexfloor.ledger.timeline import draw_timeline
 from flexfloor.ledger.trace import write_trace
+from flexfloor.ledger.types import StepRecord
 from flexfloor.track import names
 from flexfloor.track.metrics import series
 from flexfloor.track.summary import validation_series
@@ -18,17 +18,22 @@ PICTURE_FILE = "timeline.png"
 TRACE_FILE = "trace.json"
 
 
-def write_pictures(folder: Path, metrics: Mapping[int, Mapping[str, float]], run_name: str) -> Path:
-    """Write `timeline.png` and `trace.json` of the steps in the ledger, of which there is at least one.
+def write_pictures(
+    folder: Path,
+    steps: Sequence[Sequence[StepRecord]],
+    metrics: Mapping[int, Mapping[str, float]],
+    run_name: str,
+) -> Path:
+    """Write `timeline.png` and `trace.json`.
 
     Args:
         folder: of the run.
+        steps: the run's ledger, at least one step.
         metrics: by step, for the panels below the time line.
         run_name: what the trace calls the run.
 
     Returns: the picture.
     """
-    steps = read_ledger(folder / LEDGER_FILE)
     curves = Curves(
         reward=series(metrics, names.REWARD),
         validation=validation_series(metrics),

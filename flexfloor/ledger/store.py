@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flexfloor.ledger.types import Interval, State, StepRecord
+from flexfloor.ledger.types import Interval, Lease, State, StepRecord
 from flexfloor.track.jsonl import StepLog, read_steps
 
 
@@ -52,6 +52,7 @@ def _to_json(record: StepRecord) -> dict[str, Any]:
         "intervals": [
             [each.start_s, each.end_s, each.state, each.stage, each.idle_from_s] for each in record.intervals
         ],
+        "leases": [[each.owner, each.ranks, each.start_s, each.end_s] for each in record.leases],
     }
 
 
@@ -65,5 +66,10 @@ def _from_json(entry: Mapping[str, Any], step: int) -> StepRecord:
         intervals=tuple(
             Interval(start_s=start, end_s=end, state=State(state), stage=stage, idle_from_s=idle)
             for start, end, state, stage, idle in entry["intervals"]
+        ),
+        # Not in the files of the first runs.
+        leases=tuple(
+            Lease(owner=owner, ranks=tuple(ranks), start_s=start, end_s=end)
+            for owner, ranks, start, end in entry.get("leases", [])
         ),
     )

@@ -1,7 +1,7 @@
 """The ledger as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 The run is the process, each rank a thread of it; an interval is a complete event ("X") with its idle
-part nested in it, and a thread of its own shows the steps.
+part nested in it, a lease lies around its intervals, and a thread of its own shows the steps.
 
 Invariants:
 - events of a thread nest or follow each other, and lie inside their step;
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flexfloor.ledger.clock import step_starts
-from flexfloor.ledger.types import Interval, StepRecord
+from flexfloor.ledger.types import Interval, Lease, StepRecord
 
 RUN_PID = 1
 """Process id of the run in the trace."""
@@ -38,6 +38,8 @@ def trace_events(steps: Sequence[Sequence[StepRecord]], run_name: str) -> list[d
         span = (start, start + records[0].seconds)
         events.append(_event(f"step {step}", "step", num_ranks, span, {"step": step}))
         for record in records:
+            for lease in record.leases:
+                events.append(_lease_event(record, lease, start))
             for interval in record.intervals:
                 events.extend(_interval_events(record, interval, start))
     return events
@@ -51,6 +53,12 @@ def _names(run_name: str, num_ranks: int) -> Iterator[dict[str, Any]]:
         yield _metadata("thread_sort_index", rank, {"sort_index": rank})
     yield _metadata("thread_name", num_ranks, {"name": "steps"})
     yield _metadata("thread_sort_index", num_ranks, {"sort_index": -1})
+
+
+def _lease_event(record: StepRecord, lease: Lease, start: float) -> dict[str, Any]:
+    args = {"step": record.step, "owner": lease.owner, "ranks": list(lease.ranks)}
+    span = (start + lease.start_s, start + lease.end_s)
+    return _event(f"lease: {lease.owner}", "lease", record.rank, span, args)
 
 
 def _interval_events(record: StepRecord, interval: Interval, start: float) -> Iterator[dict[str, Any]]:

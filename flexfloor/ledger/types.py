@@ -5,7 +5,8 @@ pickled, and kept as JSON.
 
 Invariants:
 - only a generating interval has an idle part, and that part lies inside the interval;
-- a record's intervals tile `[0, seconds]` (checked by `balance.check_tiling`, Promise 4).
+- a record's intervals tile `[0, seconds]` (checked by `balance.check_tiling`, Promise 4);
+- in a lease the rank is training, and all ranks of a lease note it (checked by `leases.check_leases`).
 """
 
 from __future__ import annotations
@@ -83,6 +84,25 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A grant of ranks that wait to a stage that trains on them meanwhile, as one of them notes it."""
+
+    owner: str
+    """The stage that holds the ranks."""
+    ranks: tuple[int, ...]
+    """Global ranks, ascending."""
+    start_s: float
+    """Seconds from the start of the step."""
+    end_s: float
+    """Seconds from the start of the step; when the rank was returned."""
+
+    def __post_init__(self) -> None:
+        assert self.start_s <= self.end_s, f"a lease to {self.owner} ends before it starts: {self}"
+        is_ascending = list(self.ranks) == sorted(set(self.ranks))
+        assert self.ranks and is_ascending, f"a lease to {self.owner} of ranks {self.ranks}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One rank's account of one step."""
 
@@ -95,3 +115,5 @@ class StepRecord:
     intervals: tuple[Interval, ...]
     released_s: float | None = None
     """When the rank stopped taking part in generation before its end; None if it never did."""
+    leases: tuple[Lease, ...] = ()
+    """Of this rank, in order."""

@@ -1,8 +1,12 @@
 """The ranks of an expert group that still generate, as one of them sees it, and how they become fewer.
 
+A group that detaches becomes as many groups of one rank as have something left. A rank's index in its
+group is its position until then, and 0 afterwards.
+
 Invariants:
 - All active ranks decide the same from the same exchanged numbers.
 - After a shrink every expert is hosted by exactly one active rank, and every unfinished response is on one.
+- After a detachment every rank that is left hosts every expert and has something unfinished.
 - No rank hosts more experts than its memory holds beside what it may come to need.
 - Parallel state names the active group, and the home group again once the rollout is over.
 """
@@ -20,11 +24,12 @@ from flexfloor.elastic.exchange import exchange_integers
 from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_rung
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
-from flexfloor.elastic.placement import expert_moves, home_placement, shrunk
+from flexfloor.elastic.placement import Placement, expert_moves, home_placement, shrunk, spread
 from flexfloor.rollout.batch import LiveBatch
+from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
-from flexfloor.schedule.shrink import Standing, hand_over, next_size
+from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size
 from flexfloor.schedule.slots import Room
 
 
@@ -46,16 +51,24 @@ class ActiveGroup:
         sequences_per_rank: int,
         memory: RankMemory,
         room: Room,
+        guide: Guide | None = None,
     ):
         """Args:
         sequences_per_rank: unless `elastic` says it.
         memory: the same on all ranks of the group.
         room: of a rank's cache when the rollout begins.
+        guide: needed where the policy is guided.
         """
-        self.memory, self.room = memory, room
+        self.memory, self.room, self.guide = memory, room, guide
         self.ladder, self.elastic, self.size = ladder, elastic, ladder.size
         self.sequences_per_rank = elastic.sequences_per_rank or sequences_per_rank
-        self.finished_by_leavers = 0
+        self.index = ladder.position
+        """Of this rank in the active group."""
+        self.num_generating = ladder.size
+        """Ranks that generate; of a group that has detached, those that did when it parted."""
+        self.is_released = self.is_detached = False
+        self.finished_elsewhere = 0
+        """Responses that ended on ranks of which no more is heard, as far as is known."""
         self.hosted = hosted_at_home(model)
         self.placement = home_placement(len(self.hosted) * ladder.size, ladder.size)
         self._pushed: list[dist.ProcessGroup] = []
@@ -63,32 +76,38 @@ class ActiveGroup:
     @property
     def group(self) -> dist.ProcessGroup:
         """Of the active ranks."""
+        if self.is_detached:
+            assert self.ladder.alone is not None, "the ladder has no groups of one rank"
+            return self.ladder.alone
         return self.ladder.groups[self.size]
-
-    @property
-    def is_released(self) -> bool:
-        """Whether this rank has left."""
-        return self.ladder.position >= self.size
 
     def is_due(self, passes: int) -> bool:
         """Whether a decision follows pass number `passes`."""
-        shrinks = self.elastic.policy != "never" and self.size > 1
-        return shrinks and passes % self.elastic.interval == 0
+        decides = self.elastic.policy != "never" or self.guide is not None
+        return decides and self.size > 1 and passes % self.elastic.interval == 0
 
     def standings(self, batch: LiveBatch, num_finished: int) -> list[Standing]:
         """What each active rank says of itself; one exchange."""
-        own = [len(batch.unfinished()), batch.kv_tokens(), num_finished, batch.waiting_tokens()]
-        return [
-            Standing(unfinished=unfinished, kv_tokens=kv_tokens, finished=finished, waiting_tokens=waiting)
-            for unfinished, kv_tokens, finished, waiting in self.exchange(own)
-        ]
+        own = Standing(
+            unfinished=len(batch.unfinished()),
+            kv_tokens=batch.kv_tokens(),
+            finished=num_finished,
+            waiting_tokens=batch.waiting_tokens(),
+            waiting=batch.num_waiting,
+            alive=self.guide.alive(batch.unfinished()) if self.guide else (),
+        )
+        return [Standing.of(integers) for integers in self.exchange(own.integers())]
 
     def next_size(self, standings: Sequence[Standing]) -> int:
         """Ranks to go on with; the present number = all stay."""
         hosted = [len(self.placement.hosted_by(position)) for position in range(self.size)]
+        rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
+        if self.elastic.policy == "guided":
+            assert self.guide is not None
+            return self.guide.next_size(standings, rungs, passes=self.elastic.interval)
         return next_size(
             standings,
-            fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits),
+            rungs,
             policy=self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
             kv_tokens_per_rank=self.room.tokens,
@@ -105,7 +124,7 @@ class ActiveGroup:
         load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
         need = self._need(standings, size)
         after = shrunk(self.placement, size, load, hostable=self.memory.hostable(need))
-        leaves = self.ladder.position >= size
+        self.is_released = leaves = self.index >= size
         if not leaves:
             batch.resize(need.kv_tokens)
         arrived = migrate(
@@ -116,14 +135,62 @@ class ActiveGroup:
             dtype=batch.cache.dtype,
             group=self.group,
         )
-        self.finished_by_leavers += sum(standing.finished for standing in standings[size:])
-        self.placement, self.size = after, size
+        self.finished_elsewhere += sum(standing.finished for standing in standings[size:])
+        self.placement, self.size, self.num_generating = after, size, size
         if not leaves:
-            self.hosted |= arrived.guests
-            self._pushed.append(self.group)
-            parallel.enter_expert_group(self.group)
+            self._enter(arrived)
             batch.adopt(arrived.sequences)
         return arrived
+
+    def rebalance(self, standings: Sequence[Standing], batch: LiveBatch) -> int:
+        """Let ranks with room take what waits on others; responses that this rank got."""
+        handovers = self.guide.rebalance(standings) if self.guide else []
+        if not handovers:
+            return 0
+        given = sum(each.count for each in handovers if each.source == self.index)
+        arrived = migrate(
+            [],
+            handovers,
+            hosted=self.hosted,
+            leaving=take_out(batch.give_waiting(given), batch.cache),
+            dtype=batch.cache.dtype,
+            group=self.group,
+        )
+        batch.adopt(arrived.sequences)
+        return len(arrived.sequences)
+
+    def can_detach(self, standings: Sequence[Standing]) -> bool:
+        """Whether the ranks may part as they are."""
+        hostable = self.memory.hostable(self._need(standings, self.size))
+        num_experts = len(self.placement.hosts_of)
+        return self.elastic.detach and detaches(standings, hostable=hostable, num_experts=num_experts)
+
+    def detach(self, standings: Sequence[Standing], batch: LiveBatch) -> Arrived:
+        """Go on without the others, with all experts; a rank that has nothing left leaves at once."""
+        going_on = [index for index, standing in enumerate(standings) if standing.unfinished]
+        batch.resize(self._need(standings, self.size).kv_tokens)
+        arrived = migrate(
+            expert_moves(self.placement, spread(self.placement, going_on)),
+            [],
+            hosted=self.hosted,
+            leaving=[],
+            dtype=batch.cache.dtype,
+            group=self.group,
+        )
+        others = (standing for index, standing in enumerate(standings) if index != self.index)
+        self.finished_elsewhere += sum(standing.finished for standing in others)
+        self.is_released = self.index not in going_on
+        self.num_generating = len(going_on)
+        if not self.is_released:
+            self.placement = Placement(hosts_of=((0,),) * len(self.placement.hosts_of))
+            self.is_detached, self.index, self.size = True, 0, 1
+            self._enter(arrived)
+        return arrived
+
+    def _enter(self, arrived: Arrived) -> None:
+        self.hosted |= arrived.guests
+        self._pushed.append(self.group)
+        parallel.enter_expert_group(self.group)
 
     def close(self) -> None:
         """Go back to the home group and forget the guests."""

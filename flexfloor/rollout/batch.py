@@ -104,6 +104,15 @@ class LiveBatch:
         """Tokens of the slots that all unfinished sequences would fill in the coming pass."""
         return sum(self.cache.room.slot_size(sequence.length) for sequence in self.unfinished())
 
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that are unfinished and not live."""
+        return len(self.queue)
+
+    def give_waiting(self, count: int) -> list[LiveSequence]:
+        """Leave the first `count` that wait to others."""
+        return self.queue.take(count)
+
     def waiting_tokens(self) -> int:
         """Rows that all waiting sequences would bring if they joined together."""
         return sum(sequence.length for sequence in self.queue)

@@ -53,6 +53,16 @@ class PassRows:
     def __len__(self) -> int:
         return self.input_ids_T.numel()
 
+    @property
+    def num_joining(self) -> int:
+        """Rows of prompts that join."""
+        return sum(self.prompt_lengths)
+
+    @property
+    def num_attended(self) -> int:
+        """Tokens in the cache that decoding rows attend to."""
+        return sum(sequence.length for sequence in self.decoding)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:

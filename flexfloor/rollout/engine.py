@@ -34,12 +34,14 @@ from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.fast_path import FastPath, unsupported
 from flexfloor.rollout.footprint import rank_memory
 from flexfloor.rollout.generation import Generation
+from flexfloor.rollout.guide import Guidance, Guide
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.stop import StopStrings
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
 from flexfloor.schedule.admission import Admission
+from flexfloor.schedule.frontier import Limits
 from flexfloor.schedule.prediction import LengthPredictor, greatest_length, near_future
 from flexfloor.schedule.slots import Room, slot_sizes
 
@@ -98,6 +100,7 @@ class RolloutEngine:
         on_pass: Callable[[PassProgress], None] | None = None,
         on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
         predict: LengthPredictor | None = None,
+        guidance: Guidance | None = None,
     ) -> tuple[list[Response], RolloutStats]:
         """Generate this rank's `requests`; every rank of the group must call, also with none.
 
@@ -111,6 +114,7 @@ class RolloutEngine:
             on_pass: called before each pass with the group's progress.
             on_shrink: opened around each shrink.
             predict: a schedule's own, by which waiting requests are admitted.
+            guidance: a schedule's; needed where elastic.policy is guided, alike on all ranks but its outlook.
 
         Returns: the responses in the order in which they ended, and what this rank did.
 
@@ -120,7 +124,7 @@ class RolloutEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            generation = self._new_generation(requests, seed, sampling or self.rollout, predict)
+            generation = self._new_generation(requests, seed, sampling or self.rollout, predict, guidance)
             return generation.run(on_finished=on_finished, on_pass=on_pass, on_shrink=on_shrink)
         finally:
             self.model.train(was_training)
@@ -149,6 +153,7 @@ class RolloutEngine:
         seed: int | str,
         sampling: SamplingConfig,
         predict: LengthPredictor | None,
+        guidance: Guidance | None,
     ) -> Generation:
         longest, most, budget = self._longest_most_and_budget(requests)
         self.require_memory(longest)
@@ -162,9 +167,27 @@ class RolloutEngine:
         most = max(1, min(most, self.rollout.max_live_sequences))
         memory = rank_memory(self.model, budget=budget, training=self.training_bytes)
         active = ActiveGroup(
-            self.model, self.ladder, self.elastic, sequences_per_rank=most, memory=memory, room=room
+            self.model,
+            self.ladder,
+            self.elastic,
+            sequences_per_rank=most,
+            memory=memory,
+            room=room,
+            guide=self._guide(guidance, room),
         )
         return Generation(path, batch, active, load)
+
+    def _guide(self, guidance: Guidance | None, room: Room) -> Guide | None:
+        require(
+            guidance is not None or self.elastic.policy != "guided",
+            "elastic.policy",
+            self.elastic.policy,
+            "never, idle or greedy for a rollout without guidance",
+        )
+        if guidance is None:
+            return None
+        sequences = self.elastic.sequences_per_rank or self.rollout.max_live_sequences
+        return Guide(guidance, Limits(sequences=sequences, kv_tokens=room.tokens), longest=room.sizes[-1])
 
     def _longest_most_and_budget(self, requests: Sequence[Request]) -> tuple[int, int, int]:
         """(tokens of the longest sequence, most requests of a rank, smallest budget) in the expert group."""

@@ -2,7 +2,7 @@
 
 Invariants:
 - All active ranks take part in the same passes and the same shrinks.
-- A released rank takes part in no collective of its expert group any more.
+- A released rank takes part in no collective of its expert group any more, and a detached one in none.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 from flexfloor import heartbeat
-from flexfloor.elastic.exchange import RowCounts
+from flexfloor.elastic.exchange import RowCounts, row_counts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.fast_path import FastPath
+from flexfloor.rollout.migration import Arrived
+from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.reference_path import ReferencePath
-from flexfloor.rollout.types import PassProgress, Response, RolloutStats
+from flexfloor.rollout.types import PassProgress, Response, RolloutStats, ShrinkSample
 from flexfloor.schedule.shrink import Standing
 
 
@@ -38,6 +41,9 @@ class Generation:
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
         self.active_ranks = [(0.0, active.size)]
+        self.pass_times = PassTimes()
+        self.shrink_samples: list[ShrinkSample] = []
+        self._told: list[list[int]] = []
 
     def run(
         self,
@@ -48,28 +54,42 @@ class Generation:
     ) -> tuple[list[Response], RolloutStats]:
         """The responses in the order in which they ended on this rank, and what it did."""
         try:
+            began = time.perf_counter()
             while not self.active.is_released and (rows := self._agree(on_pass)) is not None:
                 self._pass(rows, on_finished)
+                if not self.active.is_detached:
+                    self._time_pass(time.perf_counter() - began)
                 if self.active.is_due(self.passes):
                     self._decide(on_shrink)
+                began = time.perf_counter()
         finally:
             self.active.close()
         return self.finished, self._stats()
 
     def _agree(self, on_pass: Callable[[PassProgress], None] | None) -> RowCounts | None:
         """Admit, then learn every active rank's rows for the coming pass; None when nobody has any."""
-        told = self.active.exchange([self.batch.admit(), len(self.finished)])
-        counts = tuple(rows for rows, _ in told)
+        count = self.batch.admit()
+        rows = self.batch.context.rows
+        own = [count, len(self.finished), rows.num_joining, rows.num_attended]
+        self._told = self.active.exchange(own)
+        counts = tuple(each[0] for each in self._told)
         if on_pass:
-            finished = sum(done for _, done in told) + self.active.finished_by_leavers
-            on_pass(PassProgress(rows=sum(counts), finished=finished, active=self.active.size))
+            on_pass(
+                PassProgress(
+                    rows=sum(counts),
+                    finished=sum(each[1] for each in self._told) + self.active.finished_elsewhere,
+                    active=self.active.num_generating,
+                    is_detached=self.active.is_detached,
+                )
+            )
         if not any(counts):
             return None
-        return RowCounts(
+        return row_counts(
+            self.active.placement,
+            counts,
+            own=self.active.index,
             group=self.active.group,
-            counts=counts,
-            own=self.active.ladder.position,
-            host_of=self.active.placement.host_of,
+            device=self.batch.cache.device,
         )
 
     def _pass(self, rows: RowCounts, on_finished: Callable[[Response], None] | None) -> None:
@@ -79,34 +99,69 @@ class Generation:
         self.finished += ended
         if ended:
             self.busy_seconds = self._seconds()
+            if self.active.guide:
+                self.active.guide.note(ended)
         if on_finished:
             for response in ended:
                 on_finished(response)
 
-    def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
-        """Shrink if fewer ranks can hold what is left."""
-        standings = self.active.standings(self.batch, len(self.finished))
-        size = self.active.next_size(standings)
-        if size < self.active.size and any(standing.unfinished for standing in standings):
-            began = time.perf_counter()
-            with on_shrink():
-                self._shrink(size, standings)
-            self.shrinks += 1
-            self.shrink_seconds += time.perf_counter() - began
-            self.active_ranks.append((self._seconds(), size))
+    def _time_pass(self, seconds: float) -> None:
+        rows, _, joining, context = zip(*self._told, strict=True)
+        self.pass_times.note(
+            ranks=self.active.size,
+            rows=max(each - more for each, more in zip(rows, joining, strict=True)),
+            joining=max(joining),
+            context=max(context),
+            seconds=seconds,
+        )
 
-    def _shrink(self, size: int, standings: Sequence[Standing]) -> None:
-        had_work = bool(self.batch.unfinished())
-        load = self.load.counts().sum(axis=0).tolist()
-        arrived = self.active.shrink(size, standings, self.batch, load)
+    def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
+        """Shrink if fewer ranks can hold what is left, else detach if each can do without the others.
+
+        Where neither is done, ranks with room take what waits on others.
+        """
+        standings = self.active.standings(self.batch, len(self.finished))
+        if not any(standing.unfinished for standing in standings):
+            return
+        size = self.active.next_size(standings)
+        if size < self.active.size:
+            load = self.load.counts().sum(axis=0).tolist()
+            self._become_fewer(
+                partial(self.active.shrink, size, standings, self.batch, load), standings, on_shrink
+            )
+        elif self.active.can_detach(standings):
+            self._become_fewer(partial(self.active.detach, standings, self.batch), standings, on_shrink)
+        else:
+            self.moved_sequences += self.active.rebalance(standings, self.batch)
+
+    def _become_fewer(
+        self,
+        change: Callable[[], Arrived],
+        standings: Sequence[Standing],
+        on_shrink: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        had_work, began = bool(self.batch.unfinished()), time.perf_counter()
+        with on_shrink():
+            self._take_over(change())
+        seconds, after = time.perf_counter() - began, self.active.num_generating
+        self.shrinks += 1
+        self.shrink_seconds += seconds
+        self.active_ranks.append((self._seconds(), after))
+        if not self.active.is_detached:
+            moved = sum(standing.kv_tokens for standing in standings[after:])
+            self.shrink_samples.append(
+                ShrinkSample(before=len(standings), after=after, moved_tokens=moved, seconds=seconds)
+            )
+        if self.active.is_released and had_work:
+            self.busy_seconds = self._seconds()
+
+    def _take_over(self, arrived: Arrived) -> None:
         if isinstance(self.path, FastPath):
             self.path.host(arrived.guests)
         elif not self.active.is_released:
             self.path.place(self.active.placement, self.active.group, arrived.guests)
         self.moved_sequences += len(arrived.sequences)
         self.moved_bytes += arrived.num_bytes
-        if self.active.is_released and had_work:
-            self.busy_seconds = self._seconds()
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.start
@@ -126,7 +181,10 @@ class Generation:
             shrink_seconds=self.shrink_seconds,
             moved_sequences=self.moved_sequences,
             moved_bytes=self.moved_bytes,
-            is_released=self.active.is_released,
+            is_released=self.active.is_released or self.active.is_detached,
+            is_detached=self.active.is_detached,
             active_ranks=tuple(self.active_ranks),
             expert_load=self.load.counts(),
+            pass_samples=self.pass_times.samples(),
+            shrink_samples=tuple(self.shrink_samples),
         )

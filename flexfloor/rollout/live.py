@@ -34,6 +34,11 @@ class LiveSequence:
         return self.request.uid
 
     @property
+    def response_index(self) -> int:
+        """Which of the prompt's responses."""
+        return self.request.response_index
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Of its prompt."""
         return len(self.request.prompt_ids)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfloor.checks import require
+from flexfloor.schedule.fitted_cost import PassSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,19 @@ class Response:
     """"eos", "stop" or "length"."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShrinkSample:
+    """A shrink that took place."""
+
+    before: int
+    after: int
+    """Active ranks."""
+    moved_tokens: int
+    """In the caches of those that left, by their slots."""
+    seconds: float
+    """On this rank."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RolloutStats:
     """What one rank did in one rollout."""
@@ -65,19 +79,26 @@ class RolloutStats:
     peak_kv_bytes: int
     """Most KV cache that was allocated in a pass."""
     shrinks: int
-    """Times that the expert group became smaller while this rank was in it."""
+    """Times that the expert group became smaller while this rank was in it, or detached."""
     shrink_seconds: float
     """Spent in them."""
     moved_sequences: int
-    """Unfinished sequences that this rank took over from ranks that left."""
+    """Unfinished sequences that this rank took over, from ranks that left or whose queue was long."""
     moved_bytes: int
     """Of experts and sequences that this rank received."""
     is_released: bool
-    """Whether the rank left before the end of the rollout."""
+    """Whether the rank left without waiting for the end of the others."""
+    is_detached: bool
+    """Whether it generated the rest by itself, when the group had detached."""
     active_ranks: tuple[tuple[float, int], ...]
-    """(seconds from the start, ranks of the group from then on), from the first pass on."""
+    """(seconds from the start, ranks of the group from then on), from the first pass on; of a group that
+    detached, last how many went on by themselves, each until its own `seconds`."""
     expert_load: np.ndarray
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
+    pass_samples: tuple[PassSample, ...]
+    """Seconds of passes that this rank took part in, by stretches of like passes."""
+    shrink_samples: tuple[ShrinkSample, ...]
+    """Of shrinks that this rank took part in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +108,9 @@ class PassProgress:
     rows: int
     """Rows of the coming pass on all ranks of the group."""
     finished: int
-    """Responses finished so far on all ranks of the group, those that left among them."""
+    """Responses finished so far on all ranks of the group, those that left among them; of a group that has
+    detached, this rank's and those of the others until then."""
     active: int
-    """Ranks of the group that still generate."""
+    """Ranks of the group that still generate, or did when it detached."""
+    is_detached: bool = False
+    """Whether this rank generates by itself and hears no more of the others."""

@@ -18,6 +18,7 @@ from heapq import heapreplace
 
 import numpy as np
 
+from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.schedule.cost import CostModel, PassLoad
 
 STRETCHES = 512
@@ -34,6 +35,18 @@ class Wanted:
     """int [P]."""
     lengths: np.ndarray
     """float [P, n]: tokens that responses are likely to have; siblings are alike but for how they spread."""
+
+    @classmethod
+    def expected(cls, prompt_tokens: Sequence[int], beliefs: Beliefs, *, n: int, limit: int) -> Wanted:
+        """`n` responses of at most `limit` tokens to each prompt, spread as the beliefs about it are."""
+        shares = (np.arange(n) + 0.5) / n
+        lengths_Pn = np.array([beliefs.quantile(share, limit) for share in shares], dtype=float).T
+        # Nobody knows which sibling will be the long one.
+        order = (np.arange(n) - np.arange(len(prompt_tokens))[:, None]) % n
+        return cls(
+            prompt_tokens=np.array(prompt_tokens, dtype=int),
+            lengths=np.take_along_axis(lengths_Pn, order, axis=1),
+        )
 
     @property
     def num_responses(self) -> int:

@@ -5,8 +5,11 @@ A course says how many ranks generate in each stretch of it. For every price of 
 waiting there is a cheapest course, found by dynamic programming from the end; a row of prices gives the
 frontier, from the fastest course to the one that occupies least.
 
+Where ranks cannot hold all that is unfinished at once, the responses take turns, and every stretch takes as
+many more passes; what a shrink leaves no room for is computed again.
+
 Invariants:
-- A course never grows, and takes a size only where what is then unfinished fits until its end.
+- A course never grows.
 - No other course is both faster and less occupying, on the same stretches and at the same costs.
 - A lower price of rank-seconds never gives a slower course.
 """
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexfloor.schedule.cost import CostModel, PassLoad
+from flexfloor.schedule.cost import CostModel, Number, PassLoad
 
 PRICES = (1e-6, *(2.0 ** (power / 2) for power in range(-20, 9)))
 """Seconds of the rollout that a rank-second is worth, times the ranks of the group."""
@@ -81,10 +84,8 @@ def frontier(curve: Curve, size: int, rungs: Sequence[int], costs: CostModel, li
         rungs: sizes below it that memory allows.
     """
     sizes = _thinned(size, rungs)
-    passing = _pass_seconds(curve, sizes, costs)
-    shrinking = DOUBT * _shrink_seconds(curve, sizes, costs)
-    shrinking += np.where(_enterable(curve, sizes, limits), 0.0, np.inf)[:, None, :]
-    return _cheapest(sizes, passing, shrinking)
+    passing = _pass_seconds(curve, sizes, costs, limits)
+    return _cheapest(sizes, passing, DOUBT * _shrink_seconds(curve, sizes, costs, limits))
 
 
 def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
@@ -96,46 +97,47 @@ def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
     return np.array([size, *below])
 
 
-def _stretches(curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[S] of each stretch: passes that are likely to be run, responses in them, tokens added since now."""
-    middle = (curve.unfinished[:-1] + curve.unfinished[1:]) / 2
-    passes = np.diff(curve.horizons) * np.minimum(1.0, middle)
-    return passes, np.maximum(1.0, middle), (curve.horizons[:-1] + curve.horizons[1:]) / 2
-
-
-def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel) -> np.ndarray:
+def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
     """[S, R] seconds of each stretch at each size."""
-    passes, middle, added = (each[:, None] for each in _stretches(curve))
-    rows = np.maximum(1.0, middle / sizes)
+    unfinished = ((curve.unfinished[:-1] + curve.unfinished[1:]) / 2)[:, None]
+    stored = curve.stored + ((curve.horizons[:-1] + curve.horizons[1:]) / 2)[:, None]
+    live = np.clip(unfinished, 1.0, sizes * np.minimum(limits.sequences, limits.kv_tokens / stored))
+    passes = (
+        np.diff(curve.horizons)[:, None] * np.minimum(1.0, unfinished) * np.maximum(1.0, unfinished / live)
+    )
+    rows = np.maximum(1.0, live / sizes)
     load = PassLoad(
         ranks=np.broadcast_to(sizes, rows.shape),
         rows=rows,
         joining=np.zeros_like(rows),
-        context=rows * (curve.stored + added),
+        context=rows * stored,
     )
     return passes * costs.pass_seconds(load)
 
 
-def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel) -> np.ndarray:
+def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
     """[S, R, R] seconds of a shrink from one size to another before each stretch; infinite to grow."""
     found = np.full((len(curve.horizons) - 1, len(sizes), len(sizes)), np.inf)
     tokens = curve.unfinished[:-1] * (curve.stored + curve.horizons[:-1])
-    for before in range(len(sizes)):
+    for before, size in enumerate(sizes.tolist()):
         found[:, before, before] = 0.0
-        for after in range(before + 1, len(sizes)):
-            moved = tokens * (1 - sizes[after] / sizes[before])
-            found[:, before, after] = [
-                costs.shrink_seconds(int(sizes[before]), int(sizes[after]), each) for each in moved
-            ]
+        held = np.minimum(tokens, size * limits.kv_tokens)
+        for after, smaller in enumerate(sizes.tolist()[before + 1 :], start=before + 1):
+            kept = np.minimum(held, smaller * limits.kv_tokens)
+            moves = [costs.shrink_seconds(size, smaller, each) for each in kept * (1 - smaller / size)]
+            found[:, before, after] = np.array(moves) + _recompute_seconds(held - kept, smaller, costs)
     return found
 
 
-def _enterable(curve: Curve, sizes: np.ndarray, limits: Limits) -> np.ndarray:
-    """bool [S, R]: whether what is unfinished at a stretch's start fits, then and until the end."""
-    needed = curve.unfinished * (curve.stored + curve.horizons)
-    peak = np.maximum.accumulate(needed[::-1])[::-1][:-1, None]
-    fits = (curve.unfinished[:-1, None] <= sizes * limits.sequences) & (peak <= sizes * limits.kv_tokens)
-    return fits | (sizes == sizes[0])
+def _recompute_seconds(tokens: np.ndarray, size: int, costs: CostModel) -> np.ndarray:
+    """[S] that caches of so many tokens take to be filled again."""
+
+    def pass_seconds(joining: np.ndarray) -> Number:
+        nothing = np.zeros_like(joining)
+        load = PassLoad(ranks=np.full_like(joining, size), rows=nothing, joining=joining, context=nothing)
+        return costs.pass_seconds(load)
+
+    return np.asarray(pass_seconds(tokens / size) - pass_seconds(np.zeros_like(tokens)))
 
 
 def _cheapest(sizes: np.ndarray, passing: np.ndarray, shrinking: np.ndarray) -> list[Course]:

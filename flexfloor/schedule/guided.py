@@ -70,8 +70,10 @@ class GuidedShrink:
         return chosen.next_size
 
     def _curve(self, standings: Sequence[Standing]) -> Curve:
-        alive = np.sum([standing.alive for standing in standings], axis=0) / PARTS
         unfinished = sum(standing.unfinished for standing in standings)
+        alive = np.sum([standing.alive for standing in standings], axis=0) / PARTS
+        # What is unfinished now is no matter of belief.
+        alive[0] = unfinished
         stored = sum(standing.kv_tokens for standing in standings) / max(1, unfinished)
         return Curve(horizons=self.horizons, unfinished=np.minimum.accumulate(alive), stored=stored)
 

@@ -71,16 +71,17 @@ class LengthHistory:
         if step != self._step:
             self._begin(step)
         tokens, cut = np.asarray(lengths, dtype=float), np.asarray(truncated, dtype=bool)
+        logs, limits = log_of_length(tokens[~cut]), np.log(np.maximum(tokens[cut], 1.0))
         record = self._records.touch(uid)
         record["log_mean"] += self._level - record["level"]
         record["level"] = self._level
         if record["step"] != step:
             _weaken(record, KEPT)
-            self._compare(record, log_of_length(tokens[~cut]))
+            self._compare(record, logs, limits)
             record["visits"] += 1.0
             record["fresh"] = 0.0
         record["step"] = step
-        _add(record, log_of_length(tokens[~cut]), np.log(np.maximum(tokens[cut], 1.0)))
+        _add(record, logs, limits)
         self._fitted = None
 
     def predict(self, uids: Sequence[str]) -> Beliefs:
@@ -161,19 +162,24 @@ class LengthHistory:
         )
         return records
 
-    def _compare(self, record: np.void, logs: np.ndarray) -> None:
-        """Note how far a visit is from what was kept, and drop that where they have nothing in common."""
+    def _compare(self, record: np.void, logs: np.ndarray, limits: np.ndarray) -> None:
+        """Note how far a visit is from what was kept, and drop that where they have nothing in common.
+
+        Of a visit most of which was cut, only a lower bound of the change is known, and it is not noted.
+        """
         record["change"] = np.nan
-        if record["count"] == 0 or not logs.size:
+        if record["count"] == 0:
             return
-        change = float(logs.mean()) - float(record["log_mean"])
+        mostly_cut = limits.size > logs.size
+        change = float((limits if mostly_cut else logs).mean()) - float(record["log_mean"])
         visits = 1.0 + 1.0 / record["visits"]
-        noise = 1.0 / logs.size + 1.0 / record["count"]
+        noise = 1.0 / (logs.size + limits.size) + 1.0 / record["count"]
         most = SURPRISE * math.sqrt(visits * self._general.change**2 + noise * self._general.within**2)
-        if abs(change) > most:
+        if change > most or (change < -most and not mostly_cut):
             _weaken(record, 0.0)
-        record["change"] = min(max(change, -most), most)
-        record["change_visits"], record["change_noise"] = visits, noise
+        if not mostly_cut:
+            record["change"] = min(max(change, -most), most)
+            record["change_visits"], record["change_noise"] = visits, noise
 
 
 def _weaken(record: np.void, kept: float) -> None:

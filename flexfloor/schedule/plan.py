@@ -2,7 +2,7 @@
 
 Longest first: what is likely to be long starts early, so that little is left when the last one ends. Ways to
 deal are compared by the forecast: whole groups, so that siblings share their prompt's prefill, or response by
-response, which spreads more evenly; and the order of the data, which wins where nothing is known.
+response, which spreads more evenly; and the order of the data. The first of those that take equally long.
 
 Invariants:
 - Every response is in exactly one queue, once.
@@ -22,7 +22,8 @@ from flexfloor.schedule.cost import CostModel
 from flexfloor.schedule.forecast import Replicas, Wanted, forecast_seconds
 from flexfloor.schedule.static import deal_in_order
 
-DEALS = ("in order", "whole groups", "one by one")
+IN_ORDER = "in order"
+DEALS = ("whole groups", "one by one", IN_ORDER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ def plan_queues(
 
 def _deal(deal: str, wanted: Wanted, count: int) -> list[np.ndarray]:
     num_prompts, n = wanted.lengths.shape
-    if deal == "in order":
+    if deal == IN_ORDER:
         return [np.arange(each.start * n, each.stop * n) for each in deal_in_order(num_prompts, count)]
     longest_first = np.argsort(-wanted.lengths.mean(axis=1), kind="stable")
     if deal == "whole groups":

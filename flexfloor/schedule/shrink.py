@@ -1,9 +1,10 @@
-"""Whether an expert group shrinks, to which rung, and who takes over what: the same answer on every rank.
+"""Whether an expert group shrinks, to which rung, and who takes over what; and whether it detaches.
 
 Ranks are meant by their position in the group. The highest positions leave first, so that the active
 ranks are always a prefix.
 
 Invariants:
+- Every rank gives the same answer, from the same numbers.
 - `greedy` takes a rung only if its ranks can hold every unfinished response, by number and by cache.
 - `idle` moves nothing: only ranks without unfinished responses leave.
 - Every unfinished response of a leaver goes to exactly one stayer.
@@ -32,8 +33,26 @@ class Standing:
     waiting: int = 0
     """Responses that wait."""
     alive: tuple[int, ...] = ()
-    """Expected number of its responses that are unfinished after each horizon, in 1/256; by the guided
+    """Expected number of its responses that are unfinished after each horizon, in 1/256; for the guided
     decision only."""
+
+    def integers(self) -> list[int]:
+        """As it is told."""
+        counts = [self.unfinished, self.kv_tokens, self.finished, self.waiting_tokens, self.waiting]
+        return [*counts, *self.alive]
+
+    @classmethod
+    def of(cls, integers: Sequence[int]) -> Standing:
+        """What was told."""
+        unfinished, kv_tokens, finished, waiting_tokens, waiting, *alive = integers
+        return cls(
+            unfinished=unfinished,
+            kv_tokens=kv_tokens,
+            finished=finished,
+            waiting_tokens=waiting_tokens,
+            waiting=waiting,
+            alive=tuple(alive),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +91,17 @@ def next_size(
         kv_tokens = sum(standing.kv_tokens for standing in standings)
         needed = max(1, ceil(unfinished / sequences_per_rank), ceil(kv_tokens / kv_tokens_per_rank))
     return min((rung for rung in rungs if needed <= rung < len(standings)), default=len(standings))
+
+
+def detaches(standings: Sequence[Standing], *, hostable: int, num_experts: int) -> bool:
+    """Whether the active ranks part, each to generate by itself what it has: if all can host all experts.
+
+    Args:
+        standings: of the active ranks, by position.
+        hostable: experts that a rank can host beside what it has to generate.
+    """
+    is_more_than_one = len(standings) > 1 and any(standing.unfinished for standing in standings)
+    return is_more_than_one and hostable >= num_experts
 
 
 def hand_over(standings: Sequence[Standing], rung: int) -> list[Handover]:

@@ -43,10 +43,10 @@ def overlapped(
     for at, tokens, more in [*events, (end, 0.0, 0)]:
         at = min(at, end)
         busy = min(at - now, backlog * token_seconds / ranks) if ranks else 0.0
-        if busy > 0:
+        if now + busy > now:
             done = min(backlog, busy * ranks / token_seconds)
             backlog, trained = backlog - done, trained + done
-            spans.append((now, now + busy))
+            spans.append((now, min(now + busy, at)))
         now, backlog, ranks = at, backlog + tokens, ranks + more
     return Overlap(tokens=trained, spans=_merged(spans))
 

@@ -15,7 +15,7 @@ from flexfloor.track.console import Console, NullConsole
 def rollout_progress(
     console: Console | NullConsole, layout: Layout, name: str, total: int
 ) -> Iterator[Callable[[PassProgress], None]]:
-    """Show the finished responses of this rank's expert group.
+    """Show the finished responses of this rank's expert group, as far as rank 0 knows of them.
 
     Args:
         total: responses of all ranks.
@@ -28,9 +28,13 @@ def rollout_progress(
 
         def on_pass(progress: PassProgress) -> None:
             seconds = max(time.perf_counter() - start, 1e-9)
-            active = (
-                f", {progress.active} of {layout.ep_size} ranks" if progress.active < layout.ep_size else ""
-            )
-            bar.reach(progress.finished, f"{progress.finished / seconds:.1f} responses/s{active}")
+            rate = f"{progress.finished / seconds:.1f} responses/s"
+            bar.reach(progress.finished, rate + _active(progress, layout.ep_size))
 
         yield on_pass
+
+
+def _active(progress: PassProgress, ep_size: int) -> str:
+    if progress.is_detached:
+        return f", {progress.active} ranks each by itself, only rank 0 counted"
+    return f", {progress.active} of {ep_size} ranks" if progress.active < ep_size else ""

@@ -26,7 +26,7 @@ from flexfloor.reward.pool import RewardPool
 from flexfloor.reward.types import RewardResult
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
-from flexfloor.schedule.static import deal_in_order
+from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.worker import Worker
 
 
@@ -52,6 +52,8 @@ class Rollout:
     """In the order of (prompt, response index)."""
     stats: list[RolloutStats]
     """By rank."""
+    beliefs: Beliefs
+    """Of the prompts' lengths, in their order, before the rollout."""
 
 
 def roll_out(
@@ -87,13 +89,16 @@ def roll_out(
         texts[response.uid, response.response_index] = text
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 
+    beliefs = worker.planner.predict(prompts)
+    dealt = worker.planner.deal(prompts, beliefs, n)[worker.layout.rank]
     responses, stats = worker.engine.generate(
-        _own_requests(worker, prompts, n),
+        [_request(worker, prompts[index], response_index) for index, response_index in dealt],
         seed=seed,
         sampling=sampling,
         on_finished=score,
         on_pass=on_pass,
         on_shrink=on_shrink,
+        guidance=worker.planner.guidance(prompts, beliefs),
     )
     if on_generated:
         on_generated(stats)
@@ -114,6 +119,7 @@ def roll_out(
             write_responses(rescue_path, [_saved(by_uid[each[0].uid], *each) for each in generated])
         raise RewardError(f"{failures[0]}\nwhat was generated is in {rescue_path}")
     return Rollout(
+        beliefs=beliefs,
         responses=[
             ScoredResponse(prompt=by_uid[response.uid], response=response, text=text, result=result)
             for response, text, result in generated
@@ -122,18 +128,13 @@ def roll_out(
     )
 
 
-def _own_requests(worker: Worker, prompts: Sequence[Prompt], n: int) -> list[Request]:
-    dealt = deal_in_order(len(prompts), worker.layout.world_size)[worker.layout.rank]
-    return [
-        Request(
-            uid=prompts[index].uid,
-            response_index=response_index,
-            prompt_ids=prompts[index].token_ids,
-            max_new_tokens=worker.config.data.max_response_length,
-        )
-        for index in dealt
-        for response_index in range(n)
-    ]
+def _request(worker: Worker, prompt: Prompt, response_index: int) -> Request:
+    return Request(
+        uid=prompt.uid,
+        response_index=response_index,
+        prompt_ids=prompt.token_ids,
+        max_new_tokens=worker.config.data.max_response_length,
+    )
 
 
 def _key(response: Response) -> tuple[str, int]:

@@ -37,6 +37,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/shrinks": float(max(stats.shrinks for stats in rollout.stats)),
         "rollout/shrink_seconds": max(stats.shrink_seconds for stats in rollout.stats),
         "rollout/active_ranks": mean_active_ranks(rollout.stats),
+        "rollout/detached_ranks": float(sum(stats.is_detached for stats in rollout.stats)),
         "rollout/moved_sequences": float(sum(stats.moved_sequences for stats in rollout.stats)),
         "rollout/moved_bytes": float(sum(stats.moved_bytes for stats in rollout.stats)),
         "rollout/peak_kv_bytes": float(max(stats.peak_kv_bytes for stats in rollout.stats)),

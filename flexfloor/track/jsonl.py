@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,20 @@ def read_steps(path: Path) -> list[dict[str, Any]]:
     Raises:
         FlexFloorError: a line before the last is no JSON object with a step.
     """
-    return [json.loads(line) for line in _whole_lines(path)]
+    return list(each_step(path))
+
+
+def each_step(path: Path) -> Iterator[dict[str, Any]]:
+    """The same one by one, for a file that is larger than what is wanted of it."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            record = _record_of(line)
+            if record is not None:
+                yield record
+            elif line.endswith("\n") and line != "\n":
+                raise _broken(path, number)
 
 
 def _whole_lines(path: Path) -> list[str]:
@@ -82,17 +95,25 @@ def _whole_lines(path: Path) -> list[str]:
     whole = [line for line in lines if line]
     for number, line in enumerate(lines, start=1):
         if line and _step_of(line) is None:
-            raise FlexFloorError(f"{path}, line {number}: no JSON object with a whole number 'step'")
+            raise _broken(path, number)
     return [*whole, cut] if cut and _step_of(cut) is not None else whole
 
 
+def _broken(path: Path, number: int) -> FlexFloorError:
+    return FlexFloorError(f"{path}, line {number}: no JSON object with a whole number 'step'")
+
+
 def _step_of(line: str) -> int | None:
+    record = _record_of(line)
+    return None if record is None else record["step"]
+
+
+def _record_of(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except ValueError:
         return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return step if isinstance(step, int) else None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
 def _drop_from(path: Path, first_step: int) -> None:

@@ -31,6 +31,8 @@ from megatron.core.utils import get_model_config
 from flexfloor.errors import CheckpointError
 from flexfloor.train import checkpoint_folder, checksums, random_state
 from flexfloor.train.checkpoint_folder import latest_checkpoint
+from flexfloor.train.garbage import uncollected
+from flexfloor.train.merging import spare_merges
 from flexfloor.train.optimizer import restore_schedule
 from flexfloor.train.optimizer_state import OptimizerState, forget, has_stepped
 from flexfloor.train.plain_data import read_plain, write_plain
@@ -102,6 +104,7 @@ def save_checkpoint(
     return folder / checkpoint_folder.checkpoint_name(step)
 
 
+@uncollected()
 def load_checkpoint(
     path: Path,
     *,
@@ -216,6 +219,7 @@ def _load_sharded(
     folder: Path, model: list[torch.nn.Module], wanted: dict[str, Any], strict: StrictHandling, complaint: str
 ) -> dict[str, Any]:
     """Load `wanted`, give the model its weights, and return all that was loaded."""
+    spare_merges(wanted)
     with at_once(complaint):
         # A Path, because 0.16 calls its methods when a file is missing, as it is in a checkpoint of 0.19.
         state = dist_checkpointing.load(wanted, folder, strict=strict)

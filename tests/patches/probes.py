@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import tiny_moe
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flexfloor import parallel
 from megatron_patches.parallel_state import pop_expert_group, push_expert_group
@@ -196,6 +198,32 @@ def pass_results_in_this_process(getter: str) -> None:
         filesystem_async._results_queue = None
 
 
+def read_into_place() -> None:
+    """A stored tensor is read into the memory that it is to fill."""
+    from megatron.core.dist_checkpointing.strategies.torch import _get_filesystem_reader
+    from torch.distributed import checkpoint
+
+    place = torch.zeros(4)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save({"weight": torch.arange(4.0)}, checkpoint_id=folder, no_dist=True)
+        with Copies() as copies:
+            checkpoint.load({"weight": place}, storage_reader=_get_filesystem_reader(folder), no_dist=True)
+    assert place.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert copies.number == 0, "the tensor was read elsewhere and copied"
+
+
+class Copies(TorchDispatchMode):
+    """Counts the tensors that are copied into others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += function is torch.ops.aten.copy_.default
+        return function(*args, **(kwargs or {}))
+
+
 _STORE = "megatron.core.dist_checkpointing.strategies.filesystem_async"
 _RANDOM = "megatron.core.tensor_parallel.random"
 _CLIP = "megatron.core.optimizer.clip_grads"
@@ -217,6 +245,9 @@ PROBES = {
         )
         for getter in ("_get_write_results_queue", "get_write_results_queue")
     },
+    "megatron.core.dist_checkpointing.strategies.torch:_get_filesystem_reader": Probe(
+        use=read_into_place, without="read elsewhere and copied"
+    ),
     "torch.cuda:current_device": Probe(use=train, without=_NO_CUDA),
     "torch.cuda:Stream": Probe(use=train, without="torch.cuda.Stream requires CUDA|" + _NO_CUDA),
     "torch.cuda:current_stream": Probe(use=train, without=_NO_CUDA),

@@ -133,12 +133,13 @@ def generate(
     ladder=None,
     budget=None,
     on_pass=None,
+    guidance=None,
     **rollout,
 ):
     """{(uid, index): response} of all ranks, and every rank's statistics.
 
     `forced` is a forced length, or one for each request; `elastic` the fields of its section, `budget`
-    bytes of memory.
+    bytes of memory, `guidance` makes a schedule's out of all requests.
     """
     config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
     engine = RolloutEngine(
@@ -161,6 +162,7 @@ def generate(
         sampling=SamplingConfig(**(sampling or {})),
         predict=predict,
         on_pass=on_pass,
+        guidance=guidance(wanted) if guidance else None,
     )
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (responses, stats))

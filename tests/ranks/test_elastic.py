@@ -13,6 +13,7 @@ LAYOUTS = {"mixtral": [(2, 2), (4, 4), (4, 2)], "deepseek_v3": [(2, 2), (3, 3)]}
 REFERENCE_LAYOUTS = {ranks.TWELVE_EXPERTS: [(2, 2), (3, 3), (4, 4)], "deepseek_v3": [(2, 2), (3, 3), (4, 4)]}
 TOP_K = {"mixtral": 2, ranks.TWELVE_EXPERTS: 2, "deepseek_v3": 4}
 GREEDY = {"policy": "greedy", "interval": 1}
+DETACH = {"policy": "idle", "interval": 2, "detach": True}
 WAYS = {
     "every rung": {"elastic": GREEDY},
     "as early as can be": {"elastic": GREEDY | {"interval": 2, "sequences_per_rank": 21}},
@@ -26,10 +27,15 @@ WAYS = {
         "kv_budget_bytes": 32_000,
         "deal": "backwards",
     },
+    "detached": {"elastic": DETACH},
+    "detached, shrunk before": {"elastic": DETACH | {"policy": "greedy", "sequences_per_rank": 11}},
+    "detached, all on the last rank": {"elastic": DETACH, "deal": "last rank"},
+    "detached, others wait": {"elastic": DETACH, "max_live": 2},
+    "detached, yielding": {"elastic": DETACH, "kv_budget_bytes": 32_000, "deal": "backwards"},
 }
 REFERENCE_WAYS = {
     f"{way}, reference path": WAYS[way] | {"path": "reference"}
-    for way in ("every rung", "as early as can be", "when idle")
+    for way in ("every rung", "as early as can be", "when idle", "detached", "detached, shrunk before")
 }
 
 
@@ -43,7 +49,7 @@ def generate_all_ways(ep_size, dtype, name, path):
         rungs = how["elastic"].get("rungs", [])
         rungs = [rung for rung in rungs if rung < ep_size]
         if tuple(rungs) not in ladders:
-            ladders[tuple(rungs)] = make_ladder(parallel.groups().ep, rungs, timeout_seconds=60)
+            ladders[tuple(rungs)] = make_ladder(parallel.groups().ep, rungs, timeout_seconds=60, alone=True)
         usual = {"path": "fast", "deal": "by response"}
         found[way] = ranks.generate(model, ladder=ladders[tuple(rungs)], **usual | how)
     return found
@@ -94,6 +100,8 @@ def test_every_row_reaches_each_of_its_experts_once(run):
 def test_ranks_leave_from_the_top_and_what_they_had_moves(run):
     _, _, world_size, ep_size = run
     for way, (_, stats) in generated(*run).items():
+        if way.startswith("detached"):
+            continue
         for first in range(0, world_size, ep_size):
             group = stats[first : first + ep_size]
             sizes = [size for _, size in group[0].active_ranks]
@@ -107,3 +115,29 @@ def test_ranks_leave_from_the_top_and_what_they_had_moves(run):
     early = next(stats for way, (_, stats) in generated(*run).items() if way.startswith("as early"))
     assert sum(each.moved_sequences for each in early) > 0
     assert sum(each.passes for each in early) < sum(each.passes for each in generated(*run)["fixed"][1])
+
+
+def going_on_alone(way, world_size, ep_size):
+    """Which ranks generate the rest by themselves."""
+    if way == "detached, all on the last rank":
+        return [False] * (world_size - 1) + [True]
+    if way == "detached, shrunk before":
+        # of two groups of two ranks each goes to one, and then there is nobody to part from
+        return [ep_size == world_size and rank < 2 for rank in range(world_size)]
+    return [way.startswith("detached")] * world_size
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_ranks_of_a_group_that_detached_leave_at_their_own_end(run):
+    path, _, world_size, ep_size = run
+    reference = ", reference path" if path == "reference" else ""
+    for way, (_, stats) in generated(*run).items():
+        expected = going_on_alone(way.removesuffix(reference), world_size, ep_size)
+        assert [each.is_detached for each in stats] == expected, way
+        assert all(each.is_released for each in stats if each.is_detached), way
+    responses, stats = generated(*run)["detached" + reference]
+    for rank, each in enumerate(stats):
+        keys = [(request.uid, request.response_index) for request in ranks.requests()[rank::world_size]]
+        # all are live from the first pass on, and each pass brings each of them a token
+        assert each.passes == max(len(responses[key].token_ids) for key in keys)
+        assert each.moved_sequences == 0 < each.moved_bytes

@@ -18,6 +18,8 @@ from flexfloor.launch import run_ranks
 MIB = 2**20
 EAGER = {"policy": "greedy", "interval": 1, "sequences_per_rank": 21}
 STEPWISE = {"policy": "greedy", "interval": 2}
+DETACHED = STEPWISE | {"detach": True}
+WAYS = (EAGER, STEPWISE, DETACHED)
 SLOW_RUNS = [pytest.param(*run, marks=pytest.mark.slow) for run in [("mixtral", 4, 4), ("deepseek_v3", 4, 2)]]
 TOTAL_SECONDS = 200
 
@@ -26,7 +28,7 @@ def start(name, ep_size):
     from flexfloor.elastic.ladder import make_ladder
 
     model = ranks.new_model(ep_size, "float64", name)
-    return model, make_ladder(parallel.groups().ep, [], timeout_seconds=60)
+    return model, make_ladder(parallel.groups().ep, [], timeout_seconds=60, alone=True)
 
 
 class Guests:
@@ -84,11 +86,11 @@ def shrink_again_and_again(name, ep_size, times):
         assert parallel_state._active == [] and parallel.groups().ep is home
         return max(each.shrinks for each in stats)
 
-    for _ in range(3):
-        rollout(STEPWISE)
+    for way in WAYS:
+        rollout(way)
     guests, before = Guests(), state_of_process()
     gc.disable()
-    shrinks = [rollout(EAGER if index % 2 else STEPWISE) for index in range(times)]
+    shrinks = [rollout(WAYS[index % len(WAYS)]) for index in range(times)]
     left = guests.left()
     gc.enable()
     return {"before": before, "after": state_of_process(), "shrinks": shrinks, "left": left}

@@ -1,15 +1,19 @@
 """A released rank waits for as long as the others generate; if one of them hangs, that one is named."""
 
+import os
+import signal
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from test_rank_hangs import told_under_torchrun
 
 from flexfloor import heartbeat
 from flexfloor.elastic.reunion import meet
 from flexfloor.errors import RankError
 from flexfloor.launch import run_ranks
+from flexfloor.stop import StopRequest
 
 TIMEOUT_SECONDS, HANG_SECONDS, GENERATING_SECONDS = 2.0, 3.0, 8.0
 
@@ -52,3 +56,40 @@ def test_waiting_longer_than_every_time_out_is_no_failure():
 def test_the_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it():
     with pytest.raises(RankError, match=r"^rank 1 of 2 hangs in step 2, stage rollout"):
         run(300, False)
+
+
+def lose_a_rank_that_is_waited_for(how):
+    """Rank 0 was released and waits; rank 1 generates until it fails in the way of `how`.
+
+    SIGTERM of the launcher ends neither: as in a run, it is a request to stop after the step.
+    """
+    StopRequest().listen()
+    heartbeat.enter_step(5)
+    with heartbeat.stage("rollout"):
+        if dist.get_rank() == 1:
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                heartbeat.beat()
+                time.sleep(0.1)
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raises":
+                raise ValueError("the reason")
+            time.sleep(300)
+        meet()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "hang_seconds", "words"),
+    [
+        ("killed", 200, "rank 0 of 2 lost its connection to rank 1 of 2, last seen in step 5, stage rollout"),
+        ("raises", 200, "rank 1 of 2: ValueError: the reason"),
+        ("hangs", HANG_SECONDS, "rank 1 of 2 hangs in step 5, stage rollout: nothing was done for "),
+    ],
+)
+def test_under_torchrun_a_rank_that_waits_in_no_collective_ends_with_the_others(
+    tmp_path, how, hang_seconds, words
+):
+    told = told_under_torchrun(tmp_path, f"lose_a_rank_that_is_waited_for({how!r})", hang_seconds)
+    assert len(told) == 1 and told[0].startswith(f"flexfloor: {words}"), told

@@ -43,3 +43,46 @@ def test_every_rank_has_all_rows_in_rank_order(ranks, name, counts, topk):
     expected = [torch.cat(parts).double().tolist() for parts in zip(*sent, strict=True)]
     for found in ranks:
         assert found[name, counts, topk] == expected
+
+
+# expert 0 at home on every rank, 1 on rank 0 only, 2 on ranks 1 and 2, 3 on ranks 0 and 2
+HOSTS_OF = ((0, 1, 2), (0,), (1, 2), (0, 2))
+NEAREST = [(0, 0, 2, 0), (1, 0, 1, 0), (2, 0, 2, 2)]
+"""By owner and expert, by hand: itself if it hosts it, else the next one below, going round."""
+
+
+def rows_of(rank):
+    """Five rows of a rank that choose every pair of different experts, or the first of them."""
+    expert = torch.tensor([(0, 1), (0, 2), (3, 1), (2, 3), (1, 2)])[: 5 - rank]
+    hidden = torch.arange(len(expert), dtype=torch.float64)[:, None] + 10.0 * rank + torch.tensor([1.0, 2.0])
+    return hidden, torch.full((len(expert), 2), 0.5, dtype=torch.float64) + torch.arange(2.0), expert
+
+
+def several_hosts():
+    """Which experts this rank is told to compute of whose rows, and the sums that come back."""
+    from flexfloor.elastic.exchange import gather_rows, return_rows, row_counts
+    from flexfloor.elastic.placement import Placement
+
+    rank, world = dist.get_rank(), dist.group.WORLD
+    rows = row_counts(
+        Placement(hosts_of=HOSTS_OF), (5, 4, 3), own=rank, group=world, device=torch.device("cpu")
+    )
+    hidden, probs, expert = gather_rows(*rows_of(rank), rows)
+    # an expert multiplies by its number + 1
+    partial = hidden * (probs * (expert + 1) * (expert >= 0)).sum(1, keepdim=True)
+    return rows.can_reach(expert[expert >= 0]), expert.tolist(), return_rows(partial, rows)
+
+
+def test_the_nearest_of_several_hosts_computes_a_row_and_no_other():
+    found = run_ranks(several_hosts, 3, threads_per_rank=1, total_timeout_seconds=120)
+    for rank, (reaches, told, sums) in enumerate(found):
+        wanted = [
+            [expert if NEAREST[owner][expert] == rank else -1 for expert in pair]
+            for owner in range(3)
+            for pair in rows_of(owner)[2].tolist()
+        ]
+        assert told == wanted and reaches
+        hidden, probs, expert = rows_of(rank)
+        torch.testing.assert_close(
+            sums, hidden * (probs * (expert + 1)).sum(1, keepdim=True), rtol=0, atol=1e-12
+        )

@@ -143,6 +143,13 @@ def test_the_rank_that_failed_is_named_not_the_one_that_noticed_first() -> None:
     ],
 )
 def test_under_torchrun_one_rank_tells_and_all_end(tmp_path: Path, code: str, words: str) -> None:
+    told = told_under_torchrun(tmp_path, code, HANG_SECONDS)
+    assert len(told) == 1 and told[0].startswith(f"flexfloor: {words}")
+    assert "lost" in words or "all_reduce" in (tmp_path / "stacks_0.txt").read_text()
+
+
+def told_under_torchrun(tmp_path: Path, code: str, hang_seconds: float) -> list[str]:
+    """What two ranks of `torchrun` say that run `code`, in which one fails; both end soon."""
     script = tmp_path / "script.py"
     script.write_text(
         f"""
@@ -151,9 +158,10 @@ from pathlib import Path
 from flexfloor import cli, launch
 from flexfloor.errors import RankError
 from test_rank_hangs import hang, lose_a_rank
+from test_elastic_reunion import lose_a_rank_that_is_waited_for
 def work(): {code}
 try:
-    launch.run_this_rank(work, hang_seconds={HANG_SECONDS}, stacks_folder=Path({str(tmp_path)!r}))
+    launch.run_this_rank(work, hang_seconds={hang_seconds}, stacks_folder=Path({str(tmp_path)!r}))
 except RankError as error:
     sys.exit(f"flexfloor: {{error}}")
 """
@@ -169,9 +177,7 @@ except RankError as error:
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0 and time.monotonic() - start < 60 + SOON_SECONDS
-    told = [line for line in done.stderr.splitlines() if line.startswith("flexfloor: ")]
-    assert len(told) == 1 and told[0].startswith(f"flexfloor: {words}")
-    assert "lost" in words or "all_reduce" in (tmp_path / "stacks_0.txt").read_text()
+    return [line for line in done.stderr.splitlines() if line.startswith("flexfloor: ")]
 
 
 def lose_a_rank() -> None:

@@ -70,7 +70,7 @@ def test_other_families_recipes_are_the_demos_with_another_model(recipe: str, sh
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipes_release_ranks_unless_told_otherwise(path: Path) -> None:
-    assert compose([f"recipe={path.stem}"]).elastic.policy == "greedy"
+    assert compose([f"recipe={path.stem}"]).elastic.policy == "guided"
     assert compose([f"recipe={path.stem}", "elastic=off"]).elastic.policy == "never"
 
 

@@ -6,6 +6,7 @@ import pytest
 from small_run import SMALL, command, learned, metrics_of, run
 
 from flexfloor.cli import main
+from flexfloor.track.lengths import read_lengths
 
 EXPECTED_METRICS = {
     "critic/score/mean",
@@ -55,6 +56,13 @@ def test_two_steps_leave_everything_a_user_is_promised(tmp_path, monkeypatch):
     assert "val-core/reasoning_gym/spell_backward/mean@1" in metrics[2]
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert "</html>" in (tmp_path / "report.html").read_text()
+    lengths = read_lengths(tmp_path / "lengths.jsonl")
+    assert {step: len(each.uid) for step, each in lengths.items()} == {1: 12, 2: 12}
+    for step, each in lengths.items():
+        assert each.response_index == [0, 1, 2, 3] * 3
+        assert sum(each.num_tokens) == metrics[step]["perf/response_tokens"]
+        assert sum(each.truncated) / 12 == pytest.approx(metrics[step]["response_length/clip_ratio"])
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
         "step_000000",
         "step_000001",
@@ -84,6 +92,7 @@ def test_resuming_equals_not_stopping(tmp_path):
     assert sorted(parts) == [0, 1, 2, 3, 4]
     for step in range(5):
         assert learned(parts[step]) == learned(whole[step]), step
+    assert read_lengths(tmp_path / "parts/lengths.jsonl") == read_lengths(tmp_path / "whole/lengths.jsonl")
     assert whole[3]["actor/lr"] > whole[2]["actor/lr"], "the schedule moves, so that a fresh one would show"
     runs = list((tmp_path / "parts" / "wandb").glob("offline-run-*"))
     ids = {path.name.rpartition("-")[2] for path in runs}

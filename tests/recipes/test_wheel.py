@@ -64,7 +64,7 @@ def test_wheel_says_its_licence_and_its_command(installed: Path) -> None:
 def test_wheel_holds_every_source_and_setting(installed: Path) -> None:
     for name in ("flexfloor", "megatron_patches", "recipes", "conf"):
         home = installed / name if name in IN_THE_WHEEL else installed / "flexfloor" / name
-        for kind in ("*.py", "*.yaml"):
+        for kind in ("*.py", "*.yaml", "*.html", "*.css", "*.js"):
             ours = {path.relative_to(ROOT / name) for path in (ROOT / name).rglob(kind)}
             assert ours <= {path.relative_to(home) for path in home.rglob(kind)}
 

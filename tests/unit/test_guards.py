@@ -14,6 +14,7 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 DEVICE_WORDS = ("cuda", "nccl")
 MAY_NAME_DEVICES = {"flexfloor/device.py"}
 PURE = [
+    "flexfloor.report.write",
     "flexfloor.schedule.admission",
     "flexfloor.schedule.config",
     "flexfloor.schedule.fitted_cost",

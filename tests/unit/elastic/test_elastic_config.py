@@ -11,7 +11,7 @@ from flexfloor.errors import ConfigError
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"policy": "gready"}, "elastic.policy = 'gready': must be one of never, idle, greedy"),
+        ({"policy": "gready"}, "elastic.policy = 'gready': must be one of never, idle, greedy, guided"),
         ({"interval": 0}, "elastic.interval = 0: must be at least 1 pass"),
         ({"rungs": [0, 1]}, r"elastic.rungs = \[0, 1\]: must be different sizes of at least 1"),
         ({"rungs": [2, 2]}, r"elastic.rungs = \[2, 2\]: must be different sizes"),

@@ -25,9 +25,11 @@ class Linear:
     a_row: float = 0.0
     a_token: float = 0.0
     a_shrink: float = 0.0
+    a_joining: float = 0.0
 
     def pass_seconds(self, load: PassLoad):
-        return self.a_pass + self.a_rank * load.ranks + self.a_row * load.rows + self.a_token * load.context
+        of_rows = self.a_row * load.rows + self.a_joining * load.joining + self.a_token * load.context
+        return self.a_pass + self.a_rank * load.ranks + of_rows
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
         return self.a_shrink * (before - after)
@@ -36,7 +38,9 @@ class Linear:
         return 0.0
 
 
-def by_hand(curve: Curve, size: int, rungs: list[int], costs: Linear) -> list[tuple[float, float]]:
+def by_hand(
+    curve: Curve, size: int, rungs: list[int], costs: Linear, limits: Limits
+) -> list[tuple[float, float]]:
     """(wall, occupied) of every course, written without arrays."""
     found = []
     stretches = len(curve.horizons) - 1
@@ -46,12 +50,20 @@ def by_hand(curve: Curve, size: int, rungs: list[int], costs: Linear) -> list[tu
         before = size
         for s, after in enumerate(course):
             if after < before:
-                wall += DOUBT * costs.shrink_seconds(before, after, 0.0)
-                occupied += DOUBT * before * costs.shrink_seconds(before, after, 0.0)
+                held = min(
+                    curve.unfinished[s] * (curve.stored + curve.horizons[s]), before * limits.kv_tokens
+                )
+                lost = max(0.0, held - after * limits.kv_tokens)
+                shrink = costs.shrink_seconds(before, after, 0.0) + costs.a_joining * lost / after
+                wall += DOUBT * shrink
+                occupied += DOUBT * before * shrink
             middle = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2
-            passes = (curve.horizons[s + 1] - curve.horizons[s]) * min(1.0, middle)
-            rows = max(1.0, max(1.0, middle) / after)
-            context = rows * (curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2)
+            stored = curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2
+            places = after * min(limits.sequences, limits.kv_tokens / stored)
+            live = min(max(1.0, middle), places)
+            passes = (curve.horizons[s + 1] - curve.horizons[s]) * min(1.0, middle) * max(1.0, middle / live)
+            rows = max(1.0, live / after)
+            context = rows * stored
             load = PassLoad(ranks=after, rows=rows, joining=0, context=context)
             wall += passes * costs.pass_seconds(load)
             occupied += after * passes * costs.pass_seconds(load)
@@ -67,17 +79,21 @@ costs = st.builds(
     a_row=st.floats(0, 0.2),
     a_token=st.floats(0, 0.01),
     a_shrink=st.floats(0, 5),
+    a_joining=st.floats(0, 0.1),
 )
 falling = st.lists(st.floats(0, 40), min_size=3, max_size=5).map(lambda found: sorted(found, reverse=True))
 
 
-@given(costs, falling, st.sets(st.integers(1, 5), max_size=3))
-def test_each_price_finds_the_cheapest_of_all_courses(model, unfinished, rungs):
+limits = st.just(AMPLE) | st.builds(Limits, sequences=st.integers(1, 40), kv_tokens=st.integers(60, 2000))
+
+
+@given(costs, falling, st.sets(st.integers(1, 5), max_size=3), limits)
+def test_each_price_finds_the_cheapest_of_all_courses(model, unfinished, rungs, limits):
     curve = Curve(
         horizons=np.cumsum([0, 3, 8, 20, 50])[: len(unfinished)], unfinished=np.array(unfinished), stored=7.0
     )
-    every = by_hand(curve, 6, sorted(rungs), model)
-    courses = frontier(curve, 6, sorted(rungs), model, AMPLE)
+    every = by_hand(curve, 6, sorted(rungs), model, limits)
+    courses = frontier(curve, 6, sorted(rungs), model, limits)
     for price, course in zip(PRICES, courses, strict=True):
         least = min(wall + price / 6 * occupied for wall, occupied in every)
         value = course.wall_seconds + price / 6 * course.occupied_seconds
@@ -103,21 +119,23 @@ def test_rows_keep_ranks_until_they_become_few():
     assert courses[-1].next_size == 4  # per row, ranks cost the same however many share them
 
 
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        (AMPLE, 1),
-        (Limits(sequences=3, kv_tokens=10**9), 2),  # 6 unfinished
-        (Limits(sequences=9, kv_tokens=99), 3),  # 6 x 20, then 4 x (20 + 30) = 200, then 2 x (20 + 50)
-        (Limits(sequences=9, kv_tokens=100), 2),
-        (Limits(sequences=9, kv_tokens=200), 1),
-        (Limits(sequences=1, kv_tokens=10**9), 6),
-    ],
-)
-def test_a_size_is_taken_only_where_what_is_unfinished_fits_until_its_end(limits, expected):
-    curve = Curve(horizons=np.array([0, 30, 50, 60]), unfinished=np.array([6.0, 4.0, 2.0, 0.0]), stored=20.0)
-    courses = frontier(curve, 6, [1, 2, 3, 4, 5], Linear(), limits)
-    assert courses[0].next_size == expected
+def test_responses_that_do_not_fit_take_turns():
+    # 8 on places for 2 a rank: 4 ranks run 10 passes, 2 twice as many, one four times
+    curve = Curve(horizons=np.array([0, 10]), unfinished=np.array([8.0, 8.0]), stored=5.0)
+    limits = Limits(sequences=9, kv_tokens=20)
+    walls = [frontier(curve, size, [], Linear(), limits)[0].wall_seconds for size in (4, 2, 1)]
+    assert walls == [10.0, 20.0, 40.0]
+    by_number = Limits(sequences=2, kv_tokens=10**6)
+    assert frontier(curve, 1, [], Linear(), by_number)[0].wall_seconds == 40.0
+
+
+def test_what_a_shrink_leaves_no_room_for_is_computed_again():
+    curve = Curve(horizons=np.array([0, 1000]), unfinished=np.array([8.0, 0.0]), stored=50.0)
+    limits = Limits(sequences=9, kv_tokens=200)
+    free = frontier(curve, 2, [1], Linear(a_rank=10.0), Limits(sequences=9, kv_tokens=10**6))
+    assert free[0].next_size == 1
+    dear = frontier(curve, 2, [1], Linear(a_rank=0.001, a_joining=1.0), limits)
+    assert dear[0].next_size == 2
 
 
 def test_horizons_grow_from_now_to_the_longest():

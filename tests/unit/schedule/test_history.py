@@ -119,14 +119,24 @@ def test_a_few_poisoned_prompts_do_not_spoil_the_others():
 
 
 def test_older_visits_of_a_prompt_count_less():
-    # six visits around 300, three around 600: each new one leaves 0.7 of what the ones before weigh, so that the
-    # last three have 2.19 of 3.20 and the mean is 300 * 2 ** 0.685 = 482; all alike would make it 378
+    # six visits around 300, three around 600: each new one leaves 0.7 of what the ones before weigh, so that
+    # the last three have 2.19 of 3.20 and the mean is 300 * 2 ** 0.685 = 482; all alike would make it 378
     world, history = World(seed=7, num_prompts=200), LengthHistory(LIMIT)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.3, (9, 8)))
     for step in range(9):
         observe(history, world, world.visit(8), step)
         history.observe("it", np.ceil((300 if step < 6 else 600) * noise[step]), [False] * 8, step)
     assert 440 < np.exp(history.predict(["it"]).log_mean[0]) < 540
+
+
+def test_a_prompt_that_takes_to_meeting_the_limit_is_expected_there():
+    world, history = World(seed=8, num_prompts=200), LengthHistory(LIMIT)
+    for step in range(6):
+        observe(history, world, world.visit(8), step)
+        lengths = np.full(8, 300 if step < 4 else LIMIT)
+        history.observe("it", lengths, lengths == LIMIT, step)
+    at_limit = history.predict(["it"]).survival(np.array([0]), np.array([0]), np.array([LIMIT - 1]), LIMIT)
+    assert at_limit[0, 0] > 0.5
 
 
 def test_a_policy_that_grows_longer_is_followed_before_a_prompt_is_seen_again():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfloor.schedule.shrink import Standing, hand_over, next_size
+from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size
 
 
 def greedy(told, rungs, *, sequences_per_rank: int, kv_tokens_per_rank: int) -> int:
@@ -86,6 +86,21 @@ def test_idle_lets_only_ranks_go_that_have_nothing_left(unfinished, rungs, expec
     told, limits = standings(*unfinished), {"sequences_per_rank": 99, "kv_tokens_per_rank": 99}
     assert next_size(told, rungs, policy="idle", **limits) == expected
     assert next_size(told, rungs, policy="never", **limits) == len(unfinished)
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "hostable", "expected"),
+    [
+        ((4, 4), 8, True),
+        ((4, 4), 9, True),
+        ((4, 4), 7, False),
+        ((0, 3), 8, True),
+        ((0, 0), 8, False),
+        ((4,), 8, False),
+    ],
+)
+def test_ranks_part_when_each_has_memory_for_all_experts(unfinished, hostable: int, expected: bool) -> None:
+    assert detaches(standings(*unfinished), hostable=hostable, num_experts=8) is expected
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.lists(st.integers(0, 30), max_size=4))

@@ -11,7 +11,7 @@ MAX_TRACEBACK_LINES = 20
 """Of a rank's traceback; the last ones say what happened."""
 
 
-def report(error: FlexFloorError) -> None:
+def write_error(error: FlexFloorError) -> None:
     """Write `error`, and where the rank failed; ranks other than the first of a launcher write one line."""
     if isinstance(error, RankError):
         lines = error.rank_traceback.splitlines()

@@ -45,11 +45,13 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_stopped_run_gets_picture_trace_and_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_run_gets_page_picture_trace_and_table(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     assert cli.main(["report", str(run)]) == 0
     after = {path.name: path.read_bytes() for path in run.iterdir()}
-    assert after.keys() == before.keys() | {"timeline.png", "trace.json"}
+    assert after.keys() == before.keys() | {"report.html", "timeline.png", "trace.json"}
     assert all(after[name] == content for name, content in before.items())
     assert after["timeline.png"].startswith(b"\x89PNG")
     events = json.loads(after["trace.json"])["traceEvents"]
@@ -59,14 +61,14 @@ def test_a_stopped_run_gets_picture_trace_and_table(run: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     [reward] = [line for line in out.splitlines() if "mean reward" in line]
     assert "0.250" in reward and "0.750" in reward
-    assert str(run / "timeline.png") in out
+    assert str(run / "timeline.png") in out and str(run / "report.html") in out
 
 
 def test_a_second_report_writes_the_same(run: Path) -> None:
     written = []
     for _ in range(2):
         assert cli.main(["report", str(run)]) == 0
-        written.append((run / "trace.json").read_bytes())
+        written.append([(run / name).read_bytes() for name in ("trace.json", "report.html")])
     assert written[0] == written[1]
 
 

@@ -1,0 +1,73 @@
+"""What a schedule tells the engine: how long responses may go on, what passes cost, what to do about it.
+
+The engine asks the guide at each decision, on every rank. What the ranks tell each other is integers, so
+that all decide the same whatever each of them expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flexfloor.rollout.types import Response
+from flexfloor.schedule.cost import CostModel
+from flexfloor.schedule.frontier import Limits, horizons
+from flexfloor.schedule.guided import GuidedShrink, told
+from flexfloor.schedule.outlook import Outlook, Unfinished
+from flexfloor.schedule.rebalance import rebalance
+from flexfloor.schedule.shrink import Handover, Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guidance:
+    """Of one rollout."""
+
+    outlook: Outlook
+    costs: CostModel
+    """The same on every rank."""
+    objective: str
+    """One of `schedule.objective.OBJECTIVES`."""
+    max_slowdown: float
+    """Share of the rollout's seconds that the objective `occupancy` may give for rank-seconds."""
+    rebalances: bool
+    """Whether ranks with room take what waits on others."""
+
+
+class Guide:
+    """Guidance in the course of a rollout on one rank."""
+
+    def __init__(self, guidance: Guidance, limits: Limits, *, longest: int):
+        """Args:
+        limits: of each rank when the rollout begins.
+        longest: most tokens that a response of the group may have.
+        """
+        self.guidance, self.limits = guidance, limits
+        self._horizons = horizons(longest)
+        self._shrink = GuidedShrink(
+            guidance.costs,
+            self._horizons,
+            limits,
+            objective=guidance.objective,
+            max_slowdown=guidance.max_slowdown,
+        )
+
+    def note(self, ended: Sequence[Response]) -> None:
+        """Learn from responses that have ended on this rank."""
+        for each in ended:
+            truncated = each.finish_reason == "length"
+            self.guidance.outlook.finished(each.uid, len(each.token_ids), truncated=truncated)
+
+    def alive(self, unfinished: Sequence[Unfinished]) -> tuple[int, ...]:
+        """`Standing.alive` of this rank."""
+        return told(self.guidance.outlook.survival(unfinished, self._horizons))
+
+    def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
+        """Ranks to go on with; see `GuidedShrink.next_size`."""
+        return self._shrink.next_size(standings, rungs, passes=passes)
+
+    def rebalance(self, standings: Sequence[Standing]) -> list[Handover]:
+        """Who takes what waits on others; nobody unless the guidance says so."""
+        if not self.guidance.rebalances:
+            return []
+        limits = self.limits
+        return rebalance(standings, sequences=limits.sequences, kv_tokens=limits.kv_tokens)

@@ -1,0 +1,121 @@
+"""What a run knows of lengths and costs, and what it plans of them for each rollout.
+
+Invariants:
+- Every rank knows the same, so that every rank plans the same for all of them.
+- What was planned changes where and when a response is generated, never its tokens.
+- A resumed run plans as the run would have that it goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flexfloor.config import Config
+from flexfloor.data.types import Prompt
+from flexfloor.parallel import Layout
+from flexfloor.rollout.budget import tokens_in_budget
+from flexfloor.rollout.guide import Guidance
+from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
+from flexfloor.rollout.types import Response, RolloutStats
+from flexfloor.schedule.beliefs import Beliefs
+from flexfloor.schedule.fitted_cost import FittedCost
+from flexfloor.schedule.forecast import Replicas, Wanted
+from flexfloor.schedule.history import LengthHistory
+from flexfloor.schedule.history_file import read_history, write_history
+from flexfloor.schedule.outlook import LearnedLengths
+from flexfloor.schedule.plain_cost import PlainCost
+from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
+
+HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
+DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS}
+"""By `schedule.policy`: the ways to deal that are compared."""
+
+
+class Planner:
+    """Learns from every training rollout."""
+
+    def __init__(self, config: Config, layout: Layout):
+        self.config, self.layout = config, layout
+        self._limit = config.data.max_response_length
+        self._rungs = [*(config.elastic.rungs or range(1, layout.ep_size)), layout.ep_size]
+        path, kept = config.schedule.history_path, config.schedule.history_prompts
+        self.history = (
+            read_history(Path(path), self._limit, kept) if path else LengthHistory(self._limit, kept)
+        )
+        self.costs = FittedCost(PlainCost(), self._rungs)
+
+    def predict(self, prompts: Sequence[Prompt]) -> Beliefs:
+        """What to expect of the responses to these prompts."""
+        return self.history.predict([prompt.uid for prompt in prompts])
+
+    def deal(self, prompts: Sequence[Prompt], beliefs: Beliefs, n: int) -> list[list[tuple[int, int]]]:
+        """(index of the prompt, response index) of each rank's responses, in the order of admission."""
+        policy = self.config.schedule.policy
+        tokens = [len(prompt.token_ids) for prompt in prompts]
+        wanted = Wanted.expected(tokens, beliefs, n=n, limit=self._limit)
+        plan = plan_queues(wanted, self._replicas(), self.costs, deals=DEALS_OF[policy])
+        queues = plan.queues
+        if policy == "longest_first":
+            expected = wanted.lengths.mean(axis=1)
+            queues = tuple(queue[np.argsort(-expected[queue // n], kind="stable")] for queue in queues)
+        return [[divmod(number, n) for number in queue.tolist()] for queue in queues]
+
+    def guidance(self, prompts: Sequence[Prompt], beliefs: Beliefs) -> Guidance | None:
+        """For the engine; None where it needs none."""
+        schedule = self.config.schedule
+        if self.config.elastic.policy != "guided" and schedule.policy != "flexfloor":
+            return None
+        return Guidance(
+            outlook=LearnedLengths(beliefs, [prompt.uid for prompt in prompts]),
+            costs=self.costs,
+            objective=schedule.objective,
+            max_slowdown=schedule.max_slowdown,
+            rebalances=schedule.policy == "flexfloor",
+        )
+
+    def learn(self, responses: Sequence[Response], stats: Sequence[RolloutStats], step: int) -> None:
+        """Take in a training rollout; all ranks call it with what all ranks did."""
+        by_uid: dict[str, list[Response]] = {}
+        for response in responses:
+            by_uid.setdefault(response.uid, []).append(response)
+        for uid, found in by_uid.items():
+            lengths = [len(response.token_ids) for response in found]
+            truncated = [response.finish_reason == "length" for response in found]
+            self.history.observe(uid, lengths, truncated, step)
+        # The first ranks of the expert groups stay to the end, and have seen every pass and shrink.
+        for each in stats[:: self.layout.ep_size]:
+            self.costs.add_passes(each.pass_samples)
+            for shrink in each.shrink_samples:
+                self.costs.add_shrink(shrink.before, shrink.after, shrink.moved_tokens, shrink.seconds)
+        self.costs.refit()
+
+    def write(self, folder: Path) -> None:
+        """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""
+        if self.layout.rank == 0:
+            write_history(folder / HISTORY_FILE, self.history)
+            (folder / COST_FILE).write_text(json.dumps(self.costs.state()))
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"history": self.history.state(), "costs": self.costs.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """From a checkpoint."""
+        kept = self.config.schedule.history_prompts
+        self.history = LengthHistory.from_state(state["history"], self._limit, kept)
+        self.costs = FittedCost.from_state(state["costs"], PlainCost(), self._rungs)
+
+    def _replicas(self) -> Replicas:
+        rollout = self.config.rollout
+        per_token = model_kv_bytes_per_token(self.config.model)
+        return Replicas(
+            count=self.layout.world_size,
+            group_size=self.layout.ep_size,
+            sequences=rollout.max_live_sequences,
+            kv_tokens=tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token),
+        )

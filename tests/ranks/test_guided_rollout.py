@@ -1,0 +1,135 @@
+"""A schedule's guidance on real ranks: whatever it says, the tokens are those of the fixed group."""
+
+import dataclasses
+import functools
+
+import pytest
+import rollout_ranks as ranks
+
+from flexfloor import parallel
+from flexfloor.launch import run_ranks
+from flexfloor.rollout.guide import Guidance
+from flexfloor.schedule.cost import PassLoad
+from flexfloor.schedule.history import LengthHistory
+from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
+
+LENGTHS = [1 + 7 * index % 12 for index in range(20)] + [28]
+GUIDED = {"policy": "guided", "interval": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """A pass that costs `a_row` for each row beside one second, and shrinks of `a_shrink` each."""
+
+    a_row: float = 0.1
+    a_shrink: float = 0.01
+
+    def pass_seconds(self, load: PassLoad):
+        return 1.0 + self.a_row * load.rows + 0.001 * load.context
+
+    def shrink_seconds(self, before, after, moved_tokens):
+        return self.a_shrink
+
+    def train_seconds(self, tokens):
+        return 0.0
+
+
+def known(factor, **more):
+    """Guidance by the forced lengths times `factor`."""
+
+    def make(requests):
+        lengths = {(r.uid, r.response_index): int(factor * r.forced_length) for r in requests}
+        return told(KnownLengths(lengths), **more)
+
+    return make
+
+
+def learned(**more):
+    """Guidance by a history that saw each prompt once, at other lengths."""
+
+    def make(requests):
+        history = LengthHistory(max_response_length=30)
+        for r in requests:
+            history.observe(r.uid, [r.forced_length + 2], [False], step=0)
+        uids = list(dict.fromkeys(r.uid for r in requests))
+        return told(LearnedLengths(history.predict(uids), uids), **more)
+
+    return make
+
+
+def told(outlook, objective="occupancy", max_slowdown=0.5, rebalances=True, costs=Costs()):
+    return Guidance(
+        outlook=outlook, costs=costs, objective=objective, max_slowdown=max_slowdown, rebalances=rebalances
+    )
+
+
+WAYS = {
+    "known": {"guidance": known(1.0)},
+    "learned": {"guidance": learned()},
+    "fastest": {"guidance": learned(objective="throughput")},
+    "whole step": {"guidance": learned(objective="step_time"), "max_live": 3},
+    "a hundred times too long": {"guidance": known(100.0), "max_live": 3},
+    "all over at once": {"guidance": known(0.01), "max_live": 3},
+    "all wait on one rank": {"guidance": learned(), "deal": "last rank", "max_live": 2},
+    "queues even out": {
+        "guidance": learned(),
+        "deal": "last rank",
+        "max_live": 4,
+        "elastic": {"interval": 2},
+    },
+    "yielding": {"guidance": learned(), "deal": "backwards", "kv_budget_bytes": 32_000},
+    "shrinks cost too much": {"guidance": learned(costs=Costs(a_shrink=1e6))},
+    "reference path": {"guidance": learned(), "path": "reference", "max_live": 3},
+}
+
+
+def generate_all_ways(ep_size, name):
+    from flexfloor.elastic.ladder import make_ladder
+
+    model = ranks.new_model(ep_size, "float64", name)
+    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60)
+    usual = {"path": "fast", "deal": "by response", "forced": LENGTHS}
+    found = {"fixed": ranks.generate(model, **usual)}
+    for way, how in WAYS.items():
+        found[way] = ranks.generate(model, ladder=ladder, **usual | {"elastic": GUIDED} | how)
+    return found
+
+
+@functools.cache
+def generated(name, world_size, ep_size):
+    return run_ranks(
+        generate_all_ways, world_size, ep_size, name, threads_per_rank=1, total_timeout_seconds=200
+    )[0]
+
+
+RUNS = [("mixtral", 2, 2), ("mixtral", 4, 4), ("mixtral", 4, 2), ("deepseek_v3", 3, 3)]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_float64_tokens_are_exactly_those_of_the_fixed_group(run):
+    found = generated(*run)
+    expected = {key: response.token_ids for key, response in found["fixed"][0].items()}
+    assert sorted(map(len, expected.values())) == sorted(LENGTHS)
+    for way, (responses, _) in found.items():
+        assert {key: response.token_ids for key, response in responses.items()} == expected, way
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_ranks_leave_where_it_pays_and_stay_where_it_does_not(run):
+    for way, (_, stats) in generated(*run).items():
+        shrinks = max(each.shrinks for each in stats)
+        never = way in ("fixed", "shrinks cost too much", "queues even out")
+        assert (shrinks == 0) == never, (way, shrinks)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_ranks_without_work_take_what_waits_on_others(run):
+    _, stats = generated(*run)["queues even out"]
+    _, world_size, ep_size = run
+    assert [each.moved_sequences > 0 for each in stats] == [
+        position // ep_size == world_size // ep_size - 1 and position < world_size - 1
+        for position in range(world_size)
+    ]
+    decoded = [each.decoded_tokens for each in stats]
+    assert decoded[-1] < sum(LENGTHS)
+    assert sum(decoded) == sum(LENGTHS)
