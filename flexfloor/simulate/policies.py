@@ -27,8 +27,8 @@ class Dealt(StrEnum):
 
     IN_ORDER = "in order"
     """Whole prompts, in the order of the data."""
-    LONGEST_FIRST = "one by one"
-    """The longest expected response to the replica that has least to do, and so on."""
+    LONGEST_FIRST = "longest first"
+    """As before, and each replica begins with what is likely to be longest."""
     PLANNED = "planned"
     """The way of dealing that the planner's forecast finds quickest."""
 
@@ -64,10 +64,9 @@ def _fixed() -> list[Policy]:
         ),
         Policy(
             name="longest_first",
-            meaning="fixed group, longest expected first",
+            meaning="fixed group, data order, each replica its longest expected first",
             dealt=Dealt.LONGEST_FIRST,
             known=Known.HISTORY,
-            rebalances=True,
         ),
         Policy(
             name="planned",
