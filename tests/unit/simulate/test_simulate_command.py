@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,14 @@ def test_a_recipe_gives_what_is_left_open():
     assert (made.model.num_experts, made.model.hidden_size, made.model.weight_bytes) == (8, 128, 4)
     assert (made.prompt_tokens, made.trace.cap, made.interval, made.max_live) == (96, 32, 8, 64)
     assert len(made.trace.step(0).tokens) == 15
+
+
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[3] / "conf/simulate").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_setting_describes_a_scenario(name):
+    assert scenario(f"simulate={name}").room > 0
 
 
 def test_rungs_are_powers_of_two_and_those_midway_unless_given():
