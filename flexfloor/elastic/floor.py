@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flexfloor.schedule.shrink import Standing, hand_over
+from flexfloor.schedule.shrink import Standing, taken_over
 
 UNLIMITED = 2**62
 """A budget in bytes that no machine reaches."""
@@ -73,9 +73,7 @@ def need_of_rung(standings: Sequence[Standing], rung: int, *, longest: int, kv_t
         longest: tokens of the greatest sequence.
         kv_tokens_per_rank: room of a rank's cache.
     """
-    taken = [0] * rung
-    for each in hand_over(standings, rung):
-        taken[each.target] += each.count
+    taken = taken_over(standings, rung)
     held = [standing.unfinished + more for standing, more in zip(standings, taken, strict=False)]
     unfinished = sum(standing.unfinished for standing in standings)
     return Need(

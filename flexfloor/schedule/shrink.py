@@ -117,6 +117,12 @@ def hand_over(standings: Sequence[Standing], rung: int) -> list[Handover]:
     return handovers
 
 
+def taken_over(standings: Sequence[Standing], rung: int) -> list[int]:
+    """Responses that each of the first `rung` positions gets in all, by `hand_over`."""
+    leaving = sum(standing.unfinished for standing in standings[rung:])
+    return _to_the_fewest([standing.unfinished for standing in standings[:rung]], leaving)
+
+
 def _to_the_fewest(held: Sequence[int], count: int) -> list[int]:
     """How many of `count` each gets if one by one they go to whoever has fewest, the lowest of equals."""
     order = sorted(held)

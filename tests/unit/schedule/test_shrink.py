@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size
+from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size, taken_over
 
 
 def greedy(told, rungs, *, sequences_per_rank: int, kv_tokens_per_rank: int) -> int:
@@ -116,3 +116,5 @@ def test_each_goes_to_whoever_has_fewest_one_after_the_other(stayers, leavers):
         expected += [(source, target, count) for target, count in enumerate(given) if count]
     found = hand_over(standings, len(stayers))
     assert [(each.source, each.target, each.count) for each in found] == expected
+    sums = [sum(count for _, to, count in expected if to == target) for target in range(len(stayers))]
+    assert taken_over(standings, len(stayers)) == sums
