@@ -1,6 +1,9 @@
 """The picture of what is gained and what it costs: throughput against tokens per occupied second.
 
 Every schedule is a point; up and to the right is better. What is simulated says so.
+
+Invariants:
+- Every point is inside of the axes, and no two labels touch.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from flexfloor.simulate.comparison import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Point = tuple[float, float]
 MARGIN = 0.18
 """Of the range of the points, around them, for their labels."""
+LABEL_WIDTH, LABEL_HEIGHT = 0.2, 0.042
+"""Of the axes: what a label takes at most."""
 
 
 def draw_frontier(
@@ -34,49 +40,61 @@ def draw_frontier(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    base = results[0]
-    points = [_point(each, base) for each in results]
-    line = [_point(each, base) for each in trade_off]
     with matplotlib.rc_context(LOOK):
         figure = Figure(figsize=(6.4, 4.8), dpi=150)
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0.11, 0.12, 0.85, 0.76))
-        axes.axvline(1.0, color=FAINT_INK, linewidth=0.6, linestyle=(0, (1, 2)))
-        axes.axhline(1.0, color=FAINT_INK, linewidth=0.6, linestyle=(0, (1, 2)))
-        axes.plot([x for x, _ in line], [y for _, y in line], color=COLOUR[State.TRAINING], linewidth=1.0)
-        for number, (point, each) in enumerate(zip(points, results, strict=True)):
-            _draw_point(axes, point, each, below=number % 2 == 0)
-        for point, each in zip(line, trade_off, strict=True):
-            _draw_point(axes, point, each, is_on_line=True)
-        axes.set_xlim(_around([x for x, _ in (*points, *line)]))
-        axes.set_ylim(_around([y for _, y in (*points, *line)]))
-        axes.set_xlabel(f"tokens per second over {base.policy.name} (simulated)")
-        axes.set_ylabel(f"tokens per occupied rank-second over {base.policy.name}")
+        _draw(axes, results, trade_off)
         figure.text(0.11, 0.95, "Simulated: throughput against occupied time", fontsize=11, fontweight="bold")
         figure.text(0.11, 0.905, title, fontsize=8)
         figure.savefig(path)
     return path
 
 
-def _point(result: Result, base: Result) -> tuple[float, float]:
+def label_heights(points: Sequence[Point]) -> list[float]:
+    """Where the label of each point goes, moved up from its point as far as those below it demand.
+
+    Args:
+        points: in shares of the axes' width and height; a label begins at its point.
+    """
+    placed: dict[int, float] = {}
+    for index in sorted(range(len(points)), key=lambda each: (points[each][1], each)):
+        x, height = points[index]
+        for other, taken in sorted(placed.items(), key=lambda item: item[1]):
+            if abs(points[other][0] - x) < LABEL_WIDTH and abs(taken - height) < LABEL_HEIGHT:
+                height = taken + LABEL_HEIGHT
+        placed[index] = height
+    return [placed[index] for index in range(len(points))]
+
+
+def _draw(axes: Axes, results: Sequence[Result], trade_off: Sequence[Result]) -> None:
+    base = results[0]
+    shown = [*results, *trade_off]
+    points = [_point(each, base) for each in shown]
+    line = points[len(results) :]
+    axes.axvline(1.0, color=FAINT_INK, linewidth=0.6, linestyle=(0, (1, 2)))
+    axes.axhline(1.0, color=FAINT_INK, linewidth=0.6, linestyle=(0, (1, 2)))
+    axes.plot([x for x, _ in line], [y for _, y in line], color=COLOUR[State.TRAINING], linewidth=1.0)
+    left, right = _around([x for x, _ in points])
+    bottom, top = _around([y for _, y in points])
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    shares = [((x - left) / (right - left), (y - bottom) / (top - bottom)) for x, y in points]
+    heights = label_heights(shares)
+    for index, result in enumerate(shown):
+        is_fixed, is_on_line = result.policy.shrink == "never", index >= len(results)
+        colour = INK if is_fixed else COLOUR[State.TRAINING if is_on_line else State.GENERATING]
+        marker = "s" if is_fixed else "." if is_on_line else "o"
+        axes.plot(*points[index], marker=marker, color=colour, linestyle="")
+        place = (shares[index][0] + 0.012, heights[index] + 0.008)
+        size = 7 if is_on_line else 9
+        axes.text(*place, result.policy.name, transform=axes.transAxes, fontsize=size, color=colour)
+    axes.set_xlabel(f"tokens per second over {base.policy.name} (simulated)")
+    axes.set_ylabel(f"tokens per occupied rank-second over {base.policy.name}")
+
+
+def _point(result: Result, base: Result) -> Point:
     return result.throughput / base.throughput, result.tokens_per_occupied / base.tokens_per_occupied
-
-
-def _draw_point(
-    axes: Axes, point: tuple[float, float], result: Result, *, below: bool = False, is_on_line: bool = False
-) -> None:
-    is_fixed = result.policy.shrink == "never"
-    colour = INK if is_fixed else COLOUR[State.TRAINING if is_on_line else State.GENERATING]
-    marker = "s" if is_fixed else "."
-    axes.plot(*point, marker=marker if is_on_line or is_fixed else "o", color=colour, linestyle="")
-    axes.annotate(
-        result.policy.name,
-        point,
-        xytext=(6, -12 if below else 5),
-        textcoords="offset points",
-        fontsize=7 if is_on_line else 9,
-        color=colour,
-    )
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
