@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-checkpoint chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -65,6 +65,9 @@ test-mcore-next-short: setup ## the part of test-mcore-next that CI runs
 
 bench-elastic: setup ## an expert group that shrinks while it generates, over a fixed one
 	$(BIN)/python tools/bench_elastic.py
+
+bench-schedule: setup ## schedules on modelled GPUs, over fixed groups; simulated
+	$(BIN)/python tools/bench_schedule.py
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
 	$(BIN)/python tools/bench_checkpoint.py

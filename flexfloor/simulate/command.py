@@ -48,7 +48,13 @@ FIGURES = (
 def run_simulation(config: Config) -> None:
     """Simulate what `config.simulate` describes, show the comparison and write `simulate.output`."""
     asked, scenario = config.simulate, scenario_of(config)
-    results = compare(scenario, asked.policies, asked.epochs)
+    results = compare(
+        scenario,
+        asked.policies,
+        asked.epochs,
+        objective=config.schedule.objective,
+        max_slowdown=config.schedule.max_slowdown,
+    )
     traded = trade_off(scenario, asked.slowdowns, asked.epochs)
     console, title = Console(), _title(scenario)
     console.table(f"simulated: {title}", COLUMNS, _rows(results))

@@ -65,9 +65,21 @@ class Result:
         return float(sum(getattr(step, name) for step in self.steps))
 
 
-def compare(scenario: Scenario, policies: Sequence[str], epochs: int) -> list[Result]:
-    """Each policy over the same lengths; the first epoch counts only where there is no other."""
-    return [result_of(scenario, POLICIES[name], epochs) for name in policies]
+def compare(
+    scenario: Scenario,
+    policies: Sequence[str],
+    epochs: int,
+    *,
+    objective: str = "throughput",
+    max_slowdown: float = 0.0,
+) -> list[Result]:
+    """Each policy over the same lengths.
+
+    Args:
+        objective, max_slowdown: of guided shrinks (`schedule.objective`).
+    """
+    aiming = [replace(POLICIES[name], objective=objective, max_slowdown=max_slowdown) for name in policies]
+    return [result_of(scenario, policy, epochs) for policy in aiming]
 
 
 def trade_off(scenario: Scenario, slowdowns: Sequence[float], epochs: int) -> list[Result]:
@@ -78,7 +90,7 @@ def trade_off(scenario: Scenario, slowdowns: Sequence[float], epochs: int) -> li
     """
     guided = POLICIES["flexfloor"]
     allowed = [
-        replace(guided, name=f"{share:.0%} slower", objective="occupancy", max_slowdown=share)
+        replace(guided, name=f"{100 * share:.3g}% slower", objective="occupancy", max_slowdown=share)
         for share in slowdowns
     ]
     return [result_of(scenario, policy, epochs) for policy in allowed]

@@ -71,7 +71,7 @@ class SimulateConfig:
     interval: int | None = 64
     """passes from one decision to the next; null = elastic.interval"""
     rungs: list[int] = field(default_factory=list)
-    """sizes that an expert group may shrink to; none given = its halves"""
+    """sizes that an expert group may shrink to; none given = powers of two, and those midway"""
     step_floor_seconds: float | None = None
     """least time of a pass; null = the hardware's for each layer"""
     overlap: bool = True

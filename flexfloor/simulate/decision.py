@@ -55,14 +55,13 @@ class SimpleRule:
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """`schedule.guided`, asked once the greatest rung could hold all responses, by number."""
+    """`schedule.guided`."""
 
     rule: GuidedShrink
 
     def may_shrink(self, standings: Sequence[Standing], rungs: Sequence[int]) -> bool:
-        """Whether the greatest rung has places for all."""
-        unfinished = sum(standing.unfinished for standing in standings)
-        return unfinished <= max(rungs) * self.rule.limits.sequences
+        """Always: what it has spent so far counts, too."""
+        return True
 
     def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
         """Ranks to go on with."""

@@ -162,7 +162,7 @@ class Group:
             self._asked_after = self.passes
             if size < self.size:
                 self._shrink(standings, size)
-                standings = self._standings()
+                return
         if self.rules.rebalances:
             self._rebalance(standings)
 

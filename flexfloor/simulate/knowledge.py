@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from flexfloor.schedule.beliefs import Beliefs
+from flexfloor.schedule.forecast import Wanted
 from flexfloor.schedule.frontier import horizons
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.simulate.lengths import StepLengths
@@ -20,8 +21,8 @@ from flexfloor.simulate.outlook import BelievedOutlook, KnownOutlook, Outlook
 class Knowledge(Protocol):
     """Of one policy over the epochs."""
 
-    def expected(self, lengths: StepLengths) -> np.ndarray:
-        """[P, n] tokens that responses are likely to have, or [B, 1] where each is known by itself."""
+    def wanted(self, lengths: StepLengths, prompt_tokens: int) -> Wanted:
+        """What a step is likely to generate: its prompts, or its responses where each is known by itself."""
         ...
 
     def outlook(self, lengths: StepLengths) -> Outlook | None:
@@ -39,14 +40,13 @@ class FromHistory:
     def __init__(self, cap: int):
         self.cap, self.history = cap, LengthHistory(cap)
 
-    def expected(self, lengths: StepLengths) -> np.ndarray:
-        """[P, n]: quantiles of each prompt's belief, spread evenly."""
+    def wanted(self, lengths: StepLengths, prompt_tokens: int) -> Wanted:
+        """By the belief about each prompt."""
         n, over = divmod(len(lengths.tokens), len(lengths.uids))
         beliefs = self._beliefs(lengths)
         if over or (np.bincount(lengths.prompt) != n).any():
-            return beliefs.mean(self.cap)[lengths.prompt][:, None]
-        shares = (np.arange(n) + 0.5) / n
-        return np.stack([beliefs.quantile(share, self.cap) for share in shares], axis=1).astype(float)
+            return _each_by_itself(beliefs.mean(self.cap)[lengths.prompt], prompt_tokens)
+        return Wanted.expected([prompt_tokens] * len(lengths.uids), beliefs, n=n, limit=self.cap)
 
     def outlook(self, lengths: StepLengths) -> Outlook:
         """Beliefs that the step sharpens."""
@@ -66,9 +66,9 @@ class FromHistory:
 class NoKnowledge:
     """All responses are alike."""
 
-    def expected(self, lengths: StepLengths) -> np.ndarray:
-        """[B, 1]."""
-        return np.ones((len(lengths.tokens), 1))
+    def wanted(self, lengths: StepLengths, prompt_tokens: int) -> Wanted:
+        """Of one length."""
+        return _each_by_itself(np.ones(len(lengths.tokens)), prompt_tokens)
 
     def outlook(self, lengths: StepLengths) -> Outlook | None:
         """There is none."""
@@ -83,9 +83,9 @@ class OfOracle:
     def __init__(self, cap: int):
         self.cap = cap
 
-    def expected(self, lengths: StepLengths) -> np.ndarray:
-        """[B, 1]: what each response will have."""
-        return lengths.tokens.astype(float)[:, None]
+    def wanted(self, lengths: StepLengths, prompt_tokens: int) -> Wanted:
+        """What each response will have."""
+        return _each_by_itself(lengths.tokens.astype(float), prompt_tokens)
 
     def outlook(self, lengths: StepLengths) -> Outlook:
         """Certainties."""
@@ -93,3 +93,7 @@ class OfOracle:
 
     def learn(self, lengths: StepLengths, epoch: int) -> None:
         """There is nothing to learn."""
+
+
+def _each_by_itself(tokens: np.ndarray, prompt_tokens: int) -> Wanted:
+    return Wanted(prompt_tokens=np.full(len(tokens), prompt_tokens), lengths=tokens[:, None])

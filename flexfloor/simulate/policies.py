@@ -27,8 +27,8 @@ class Dealt(StrEnum):
 
     IN_ORDER = "in order"
     """Whole prompts, in the order of the data."""
-    LONGEST_FIRST = "one by one"
-    """The longest expected response to the replica that has least to do, and so on."""
+    LONGEST_FIRST = "longest first"
+    """As before, and each replica begins with what is likely to be longest."""
     PLANNED = "planned"
     """The way of dealing that the planner's forecast finds quickest."""
 
@@ -64,9 +64,16 @@ def _fixed() -> list[Policy]:
         ),
         Policy(
             name="longest_first",
-            meaning="fixed group, longest expected first",
+            meaning="fixed group, data order, each replica its longest expected first",
             dealt=Dealt.LONGEST_FIRST,
             known=Known.HISTORY,
+        ),
+        Policy(
+            name="planned",
+            meaning="fixed group, queues and admission of flexfloor",
+            dealt=Dealt.PLANNED,
+            known=Known.HISTORY,
+            admission="near_future",
             rebalances=True,
         ),
     ]
@@ -79,6 +86,15 @@ def _elastic() -> list[Policy]:
             meaning="group shrinks by the simple rule, no history",
             admission="near_future",
             shrink="greedy",
+        ),
+        Policy(
+            name="unmoved",
+            meaning="as planned, and ranks leave once they and those above them have nothing left",
+            dealt=Dealt.PLANNED,
+            known=Known.HISTORY,
+            admission="near_future",
+            shrink="idle",
+            rebalances=True,
         ),
         Policy(
             name="flexfloor",

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from flexfloor.schedule.forecast import Replicas, Wanted
+from flexfloor.schedule.forecast import Replicas
 from flexfloor.schedule.frontier import Limits, horizons
 from flexfloor.schedule.guided import GuidedShrink
-from flexfloor.schedule.plan import DEALS, plan_queues
-from flexfloor.simulate.deal import in_order
+from flexfloor.schedule.plan import plan_queues
+from flexfloor.simulate.deal import in_order, longest_first
 from flexfloor.simulate.decision import Decision, Guided, SimpleRule
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.group import Group
@@ -82,18 +80,17 @@ def _groups(
 def _queues(
     scenario: Scenario, policy: Policy, knowledge: Knowledge, lengths: StepLengths
 ) -> Sequence[Sequence[int]]:
-    if policy.dealt is Dealt.IN_ORDER:
-        return in_order(lengths, scenario.num_gpus)
-    expected = knowledge.expected(lengths)
-    wanted = Wanted(prompt_tokens=np.full(len(expected), scenario.prompt_tokens), lengths=expected)
+    wanted = knowledge.wanted(lengths, scenario.prompt_tokens)
+    if policy.dealt is not Dealt.PLANNED:
+        queues = in_order(lengths, scenario.num_gpus)
+        return queues if policy.dealt is Dealt.IN_ORDER else longest_first(queues, wanted)
     replicas = Replicas(
         count=scenario.num_gpus,
         group_size=scenario.ep,
         sequences=scenario.max_live,
         kv_tokens=scenario.room,
     )
-    deals = DEALS if policy.dealt is Dealt.PLANNED else ("one by one",)
-    plan = plan_queues(wanted, replicas, scenario.cost, deals=deals)
+    plan = plan_queues(wanted, replicas, scenario.cost)
     return [queue.tolist() for queue in plan.queues]
 
 

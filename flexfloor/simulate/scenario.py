@@ -32,7 +32,7 @@ class Scenario:
     interval: int = 64
     """Passes from one decision to the next."""
     rungs: tuple[int, ...] | None = None
-    """Sizes that a group may shrink to; None = its halves."""
+    """Sizes that a group may shrink to; None = powers of two, and those midway."""
     floor_seconds: float | None = None
     """Least time of a pass; None = the hardware's."""
     overlap: bool = True
@@ -51,7 +51,7 @@ class Scenario:
     @property
     def room(self) -> int:
         """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
-        rows = self.ep * (self.max_live + max(self.most_joining, self.longest))
+        rows = self.ep * (self.max_live + self.most_joining)
         need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
         return cache_tokens(self.memory, self.model, self.ep, need, self.longest)
 
@@ -64,7 +64,8 @@ class Scenario:
         """Sizes that a group may shrink to, ascending."""
         if self.rungs is not None:
             return self.rungs
-        return tuple(2**power for power in range((self.ep - 1).bit_length()))
+        powers = [2**power for power in range(self.ep.bit_length())]
+        return tuple(sorted(rung for each in powers for rung in (each, 3 * each) if rung < self.ep))
 
     def admit(self, admission: str) -> Admit:
         """A policy's rule of admission."""

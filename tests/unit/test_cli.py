@@ -176,7 +176,15 @@ def test_without_words_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     "words",
-    [["-h"], ["train", "-h"], ["rollout", "--help"], ["config", "-h"], ["doctor", "-h"], ["report", "-h"]],
+    [
+        ["-h"],
+        ["train", "-h"],
+        ["rollout", "--help"],
+        ["config", "-h"],
+        ["doctor", "-h"],
+        ["report", "-h"],
+        ["simulate", "-h"],
+    ],
 )
 def test_help_is_no_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

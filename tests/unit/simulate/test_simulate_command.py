@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,18 @@ def test_a_recipe_gives_what_is_left_open():
     assert len(made.trace.step(0).tokens) == 15
 
 
-def test_rungs_are_halves_unless_given():
-    assert scenario("simulate.num_gpus=64").open_rungs() == (1, 2, 4, 8, 16, 32)
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[3] / "conf/simulate").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_setting_describes_a_scenario(name):
+    assert scenario(f"simulate={name}").room > 0
+
+
+def test_rungs_are_powers_of_two_and_those_midway_unless_given():
+    assert scenario("simulate.num_gpus=64").open_rungs() == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
     assert scenario("simulate.num_gpus=6", "simulate.ep=2").open_rungs() == (1,)
+    assert scenario("simulate.num_gpus=1").open_rungs() == ()
     assert scenario("simulate.rungs=[6,3]").open_rungs() == (3, 6)
 
 

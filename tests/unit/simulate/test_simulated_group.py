@@ -271,6 +271,49 @@ def test_a_shrink_by_hand():
     assert group.ended == {0: 1, 1: 5}
 
 
+class Noted:
+    """An outlook that writes down what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def told(self, unfinished, ended):
+        self.asked.append((sorted(unfinished), sorted(ended)))
+        return (0,)
+
+
+def test_ranks_tell_what_lives_and_what_ended_since_the_last_time():
+    """Responses of 1, 3 and 9 tokens on two ranks, one live at a time each: asked after passes 2, 4, 6, 8."""
+    work = Workload(prompt=[0, 1, 2], tokens=[1, 3, 9], prompt_tokens=2, cap=10)
+    rules = GroupRules(admit=Paged(), max_live=1, most_joining=1000, interval=2)
+    rule = SimpleRule(policy="greedy", sequences_per_rank=1, kv_tokens_per_rank=100)
+    never_fits = RankMemory(budget=50, dense=1, expert=40, training=0, kv_token=0, row=0, logits=0)
+    elasticity = Elasticity(
+        rule, [1], memory=never_fits, num_experts=2, size=2, longest=12, kv_tokens_per_rank=100
+    )
+    noted = Noted()
+    group = Group(work, [[0, 1], [2]], rules, room=100, elasticity=elasticity, outlook=noted)
+    group.run()
+    # After two passes both ranks have one each, more than one rank may have: asked from the fourth on.
+    assert noted.asked == [([(2, 4)], [0, 1]), ([(2, 6)], []), ([(2, 8)], [])]
+    assert not group.shrinks
+
+
+def test_the_cache_of_stayers_gets_no_more_than_the_floor_leaves_it():
+    """Two experts of 40 bytes and 1 for the rest in 105: 24 are left for a cache that had room for 60."""
+    work = Workload(prompt=[0, 1], tokens=[2, 9], prompt_tokens=2, cap=10)
+    rules = GroupRules(admit=Paged(), max_live=8, most_joining=1000, interval=2)
+    memory = RankMemory(budget=105, dense=1, expert=40, training=0, kv_token=1, row=0, logits=0)
+    rule = SimpleRule(policy="greedy", sequences_per_rank=1, kv_tokens_per_rank=60)
+    elasticity = Elasticity(
+        rule, [1], memory=memory, num_experts=2, size=2, longest=12, kv_tokens_per_rank=60
+    )
+    group = Group(work, [[0], [1]], rules, room=60, elasticity=elasticity)
+    group.run()
+    assert [each.after for each in group.shrinks] == [1]
+    assert group.replicas[0].room == 12, "one response of the greatest length, which is what is unfinished"
+
+
 def test_idle_stretches_by_hand():
     """Rank 1 ends after 2 of 5 passes; it stays, for it holds experts."""
     work = Workload(prompt=[0, 1], tokens=[5, 2], prompt_tokens=10, cap=10)
