@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from bench_elastic import Run, as_run
 from bench_rollout import MODELS, PROMPT_TOKENS, VOCAB_SIZE
+from rich.console import Console
+from rich.table import Table
 
 from flexfloor.rollout.guide import Guidance
 from flexfloor.rollout.types import Request
@@ -140,6 +142,31 @@ def measure(rounds: int) -> dict[str, list[Run]]:
             if turn:
                 found[policy].append(run)
     return found
+
+
+def show(found: dict[str, list[Run]], ranks: int) -> None:
+    """The medians as a table."""
+    table = Table(
+        "policy",
+        "tokens/s",
+        "tokens per occupied rank-second",
+        "rank-steps",
+        "in shrinks",
+        title=f"measured on {ranks} CPU ranks: {NUM_PROMPTS} prompts x {SIBLINGS} responses",
+    )
+
+    def median(runs: list[Run], figure) -> float:
+        return statistics.median(map(figure, runs))
+
+    for policy, runs in found.items():
+        table.add_row(
+            policy,
+            f"{median(runs, lambda run: run.tokens / run.wall_s):,.0f}",
+            f"{median(runs, lambda run: run.tokens / run.occupied_s):,.0f}",
+            f"{median(runs, lambda run: run.rank_steps):,.0f}",
+            f"{median(runs, lambda run: run.shrink_s / run.wall_s):.1%}",
+        )
+    Console().print(table)
 
 
 def compared(found: dict[str, list[Run]]) -> dict[str, float]:
