@@ -32,8 +32,14 @@ PROMPT_SHARE = 0.648
 LIVE_TOKENS = 1400
 """Room of a rank's cache: about a third of its responses at a time."""
 INTERVAL = 4
-POLICIES = {"static": "never", "simple rule": "greedy", "flexfloor": "guided", "lengths known": "guided"}
-"""By name: how the group shrinks."""
+POLICIES = {
+    "static": ("never", "step_time", 0.0),
+    "simple rule": ("greedy", "step_time", 0.0),
+    "flexfloor": ("guided", "step_time", 0.0),
+    "flexfloor, 10 % slower allowed": ("guided", "occupancy", 0.1),
+    "lengths known": ("guided", "step_time", 0.0),
+}
+"""By name: how the group shrinks, for which objective, at which slowdown."""
 
 
 def epoch(number: int) -> np.ndarray:
@@ -75,7 +81,7 @@ class Bench:
                 elastic=ElasticConfig(policy=policy, interval=INTERVAL),
                 ladder=ladder,
             )
-            for policy in set(POLICIES.values())
+            for policy in {shrinks for shrinks, _, _ in POLICIES.values()}
         }
         self.costs = FittedCost(PlainCost(), range(1, world + 1))
         self.history = LengthHistory(LONGEST)
@@ -95,7 +101,8 @@ class Bench:
         wanted = Wanted.expected([PROMPT_TOKENS] * NUM_PROMPTS, beliefs, n=SIBLINGS, limit=LONGEST)
         if policy == "lengths known":
             wanted = Wanted(prompt_tokens=wanted.prompt_tokens, lengths=forced.astype(float))
-        planned = POLICIES[policy] == "guided"
+        shrinks, objective, max_slowdown = POLICIES[policy]
+        planned = shrinks == "guided"
         plan = plan_queues(wanted, self.replicas, self.costs, deals=DEALS if planned else (IN_ORDER,))
         mine = [self._request(number, forced) for number in plan.queues[dist.get_rank()].tolist()]
         outlook = LearnedLengths(beliefs, [str(index) for index in range(NUM_PROMPTS)])
@@ -103,10 +110,10 @@ class Bench:
             known = {(str(p), i): int(forced[p, i]) for p in range(NUM_PROMPTS) for i in range(SIBLINGS)}
             outlook = KnownLengths(known)
         guidance = Guidance(
-            outlook=outlook, costs=self.costs, objective="step_time", max_slowdown=0.0, rebalances=True
+            outlook=outlook, costs=self.costs, objective=objective, max_slowdown=max_slowdown, rebalances=True
         )
         dist.barrier()
-        responses, stats = self.engines[POLICIES[policy]].generate(
+        responses, stats = self.engines[shrinks].generate(
             mine, seed=0, guidance=guidance if planned else None
         )
         meet()
