@@ -66,7 +66,7 @@ test-mcore-next-short: setup ## the part of test-mcore-next that CI runs
 bench-elastic: setup ## an expert group that shrinks while it generates, over a fixed one
 	$(BIN)/python tools/bench_elastic.py
 
-bench-schedule: setup ## schedules on modelled GPUs, over fixed groups; simulated
+bench-schedule: setup ## schedules over a fixed group: measured on CPU ranks, and simulated on modelled GPUs
 	$(BIN)/python tools/bench_schedule.py
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes

@@ -19,6 +19,8 @@ from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.errors import ConfigError
 from flexfloor.models.registry import family_path
 from flexfloor.reward.load import load_scorer
+from flexfloor.schedule.history_file import read_history
+from flexfloor.stages.replay import Replay
 from flexfloor.train.checkpoint_folder import complaint
 
 
@@ -45,6 +47,7 @@ def check_training(config: Config) -> None:
         require(config.sft.batch_size <= len(prompts), "sft.batch_size", config.sft.batch_size, allowed)
         demonstrate(prompts, tokenizer, data.max_response_length)
     load_scorer(config.reward, [*prompts, *load_prompts(data, tokenizer, "val")])
+    _check_schedule(config)
 
 
 def check_generation(config: Config) -> None:
@@ -66,6 +69,15 @@ def ensure_writable(field: str, folder: Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(f"{field}: cannot write in {folder.absolute()} ({error.strerror})") from error
+
+
+def _check_schedule(config: Config) -> None:
+    """Files that the schedule begins with."""
+    history, lengths = config.schedule.history_path, config.rollout.lengths_from
+    if history is not None:
+        read_history(Path(history), config.data.max_response_length)
+    if lengths is not None:
+        Replay(Path(lengths)).require_steps(config.trainer.total_training_steps)
 
 
 def _check_resume(trainer: TrainerConfig) -> None:

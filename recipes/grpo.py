@@ -86,6 +86,7 @@ def generate(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: 
             sampling=rollout,
             seed=f"{trainer.seed}/{step}",
             rescue_path=Path(trainer.default_local_dir) / f"failed_rollout_{step}.jsonl",
+            forced=worker.planner.forced_lengths(prompts, rollout.n, step),
             on_pass=on_pass,
             on_shrink=journal.shrinking,
             on_generated=journal.generated,

@@ -38,6 +38,7 @@ ELASTIC = {
 VARIANTS = {
     "fixed group": ("never", "in order"),
     "shrink, with moves": ("greedy", "in order"),
+    "shrink, with moves, lengths known": ("greedy", "longest first"),
     "shrink, no moves": ("idle", "in order"),
     "shrink, no moves, lengths known": ("idle", "longest first"),
     "detached": ("detach", "in order"),

@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from bench_elastic import Run, as_run
 from bench_rollout import MODELS, PROMPT_TOKENS, VOCAB_SIZE
+from rich.console import Console
+from rich.table import Table
 
 from flexfloor.rollout.guide import Guidance
 from flexfloor.rollout.types import Request
@@ -30,8 +32,14 @@ PROMPT_SHARE = 0.648
 LIVE_TOKENS = 1400
 """Room of a rank's cache: about a third of its responses at a time."""
 INTERVAL = 4
-POLICIES = {"static": "never", "simple rule": "greedy", "flexfloor": "guided", "lengths known": "guided"}
-"""By name: how the group shrinks."""
+POLICIES = {
+    "static": ("never", "step_time", 0.0),
+    "simple rule": ("greedy", "step_time", 0.0),
+    "flexfloor": ("guided", "step_time", 0.0),
+    "flexfloor, 10 % slower allowed": ("guided", "occupancy", 0.1),
+    "lengths known": ("guided", "step_time", 0.0),
+}
+"""By name: how the group shrinks, for which objective, at which slowdown."""
 
 
 def epoch(number: int) -> np.ndarray:
@@ -73,7 +81,7 @@ class Bench:
                 elastic=ElasticConfig(policy=policy, interval=INTERVAL),
                 ladder=ladder,
             )
-            for policy in set(POLICIES.values())
+            for policy in {shrinks for shrinks, _, _ in POLICIES.values()}
         }
         self.costs = FittedCost(PlainCost(), range(1, world + 1))
         self.history = LengthHistory(LONGEST)
@@ -93,7 +101,8 @@ class Bench:
         wanted = Wanted.expected([PROMPT_TOKENS] * NUM_PROMPTS, beliefs, n=SIBLINGS, limit=LONGEST)
         if policy == "lengths known":
             wanted = Wanted(prompt_tokens=wanted.prompt_tokens, lengths=forced.astype(float))
-        planned = POLICIES[policy] == "guided"
+        shrinks, objective, max_slowdown = POLICIES[policy]
+        planned = shrinks == "guided"
         plan = plan_queues(wanted, self.replicas, self.costs, deals=DEALS if planned else (IN_ORDER,))
         mine = [self._request(number, forced) for number in plan.queues[dist.get_rank()].tolist()]
         outlook = LearnedLengths(beliefs, [str(index) for index in range(NUM_PROMPTS)])
@@ -101,10 +110,10 @@ class Bench:
             known = {(str(p), i): int(forced[p, i]) for p in range(NUM_PROMPTS) for i in range(SIBLINGS)}
             outlook = KnownLengths(known)
         guidance = Guidance(
-            outlook=outlook, costs=self.costs, objective="step_time", max_slowdown=0.0, rebalances=True
+            outlook=outlook, costs=self.costs, objective=objective, max_slowdown=max_slowdown, rebalances=True
         )
         dist.barrier()
-        responses, stats = self.engines[POLICIES[policy]].generate(
+        responses, stats = self.engines[shrinks].generate(
             mine, seed=0, guidance=guidance if planned else None
         )
         meet()
@@ -140,6 +149,31 @@ def measure(rounds: int) -> dict[str, list[Run]]:
             if turn:
                 found[policy].append(run)
     return found
+
+
+def show(found: dict[str, list[Run]], ranks: int) -> None:
+    """The medians as a table."""
+    table = Table(
+        "policy",
+        "tokens/s",
+        "tokens per occupied rank-second",
+        "rank-steps",
+        "in shrinks",
+        title=f"measured on {ranks} CPU ranks: {NUM_PROMPTS} prompts x {SIBLINGS} responses",
+    )
+
+    def median(runs: list[Run], figure) -> float:
+        return statistics.median(map(figure, runs))
+
+    for policy, runs in found.items():
+        table.add_row(
+            policy,
+            f"{median(runs, lambda run: run.tokens / run.wall_s):,.0f}",
+            f"{median(runs, lambda run: run.tokens / run.occupied_s):,.0f}",
+            f"{median(runs, lambda run: run.rank_steps):,.0f}",
+            f"{median(runs, lambda run: run.shrink_s / run.wall_s):.1%}",
+        )
+    Console().print(table)
 
 
 def compared(found: dict[str, list[Run]]) -> dict[str, float]:

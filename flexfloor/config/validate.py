@@ -28,6 +28,7 @@ def validate(config: Config) -> None:
         _ranks_by_groups,
         _experts_by_ranks,
         _shrinking,
+        _known_lengths,
         _groups_of_responses,
         _mini_batches,
         _kv_budget,
@@ -83,6 +84,12 @@ def _experts_by_ranks(config: Config) -> None:
 
 def _shrinking(config: Config) -> None:
     check_rungs(config.elastic, config.parallel.ep)
+
+
+def _known_lengths(config: Config) -> None:
+    policy, known = config.schedule.policy, config.rollout.lengths_from is not None
+    allowed = "static, longest_first or flexfloor without rollout.lengths_from"
+    require(policy != "oracle" or known, "schedule.policy", policy, allowed)
 
 
 def _groups_of_responses(config: Config) -> None:

@@ -61,6 +61,9 @@ class RolloutConfig(SamplingConfig):
     """A response also ends once its text contains one of these; in training and validation alike."""
     ignore_eos: bool = False
     """For benchmarks: the end-of-sequence token is sampled like any other and ends nothing."""
+    lengths_from: str | None = None
+    """For benchmarks: the `lengths.jsonl` of an earlier run with the same data, whose training responses get
+    the same lengths here, whatever is sampled."""
     kv_budget_bytes: int = 256 * 1024**2
     """Bytes of KV cache on each rank; it must hold one sequence of the greatest length."""
     max_live_sequences: int = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flexfloor.checks import require, require_choice, require_range
 from flexfloor.schedule.objective import OBJECTIVES
 
-POLICIES = ("static", "longest_first", "flexfloor")
+POLICIES = ("static", "longest_first", "flexfloor", "oracle")
 
 
 @dataclass(kw_only=True)
@@ -17,7 +17,8 @@ class ScheduleConfig:
     policy: str = "static"
     """`static` deals prompts in the order of the data and lets every rank keep what it got; `longest_first`
     starts each rank's longest first, by what past steps have shown; `flexfloor` also plans which rank gets
-    which responses, and lets ranks with room take what waits on others."""
+    which responses, and lets ranks with room take what waits on others; `oracle` does the same with the
+    lengths themselves, where rollout.lengths_from forces them."""
     objective: str = "step_time"
     """What elastic.policy=guided goes for. `step_time`: the earliest end of rollout and training;
     `throughput`: the earliest end of the rollout; `occupancy`: the fewest occupied rank-seconds."""

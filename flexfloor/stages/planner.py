@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from flexfloor.schedule.fitted_cost import FittedCost
 from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.history_file import read_history, write_history
-from flexfloor.schedule.outlook import LearnedLengths
+from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
 from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
+from flexfloor.stages.replay import Lengths, Replay
 
 HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
-DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS}
+DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS, "oracle": DEALS}
 """By `schedule.policy`: the ways to deal that are compared."""
 
 
@@ -48,16 +50,27 @@ class Planner:
             read_history(Path(path), self._limit, kept) if path else LengthHistory(self._limit, kept)
         )
         self.costs = FittedCost(PlainCost(), self._rungs)
+        forced = config.rollout.lengths_from
+        self._replay = Replay(Path(forced)) if forced else None
+
+    def forced_lengths(self, prompts: Sequence[Prompt], n: int, step: int) -> Lengths:
+        """That the responses of a training step are to have; none where they end by themselves."""
+        return self._replay.lengths(step, prompts, n, limit=self._limit) if self._replay else {}
 
     def predict(self, prompts: Sequence[Prompt]) -> Beliefs:
         """What to expect of the responses to these prompts."""
         return self.history.predict([prompt.uid for prompt in prompts])
 
-    def deal(self, prompts: Sequence[Prompt], beliefs: Beliefs, n: int) -> list[list[tuple[int, int]]]:
+    def deal(
+        self, prompts: Sequence[Prompt], beliefs: Beliefs, n: int, forced: Lengths
+    ) -> list[list[tuple[int, int]]]:
         """(index of the prompt, response index) of each rank's responses, in the order of admission."""
         policy = self.config.schedule.policy
         tokens = [len(prompt.token_ids) for prompt in prompts]
         wanted = Wanted.expected(tokens, beliefs, n=n, limit=self._limit)
+        if forced and policy == "oracle":
+            known = [[forced[prompt.uid, index] for index in range(n)] for prompt in prompts]
+            wanted = replace(wanted, lengths=np.array(known, dtype=float))
         plan = plan_queues(wanted, self._replicas(), self.costs, deals=DEALS_OF[policy])
         queues = plan.queues
         if policy == "longest_first":
@@ -65,17 +78,20 @@ class Planner:
             queues = tuple(queue[np.argsort(-expected[queue // n], kind="stable")] for queue in queues)
         return [[divmod(number, n) for number in queue.tolist()] for queue in queues]
 
-    def guidance(self, prompts: Sequence[Prompt], beliefs: Beliefs) -> Guidance | None:
+    def guidance(self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths) -> Guidance | None:
         """For the engine; None where it needs none."""
         schedule = self.config.schedule
-        if self.config.elastic.policy != "guided" and schedule.policy != "flexfloor":
+        plans = schedule.policy in ("flexfloor", "oracle")
+        if self.config.elastic.policy != "guided" and not plans:
             return None
+        knows = forced and schedule.policy == "oracle"
+        learned = LearnedLengths(beliefs, [prompt.uid for prompt in prompts])
         return Guidance(
-            outlook=LearnedLengths(beliefs, [prompt.uid for prompt in prompts]),
+            outlook=KnownLengths(forced) if knows else learned,
             costs=self.costs,
             objective=schedule.objective,
             max_slowdown=schedule.max_slowdown,
-            rebalances=schedule.policy == "flexfloor",
+            rebalances=plans,
         )
 
     def learn(self, responses: Sequence[Response], stats: Sequence[RolloutStats], step: int) -> None:

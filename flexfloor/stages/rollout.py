@@ -27,6 +27,7 @@ from flexfloor.reward.types import RewardResult
 from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
 from flexfloor.schedule.beliefs import Beliefs
+from flexfloor.stages.replay import Lengths
 from flexfloor.worker import Worker
 
 
@@ -64,6 +65,7 @@ def roll_out(
     sampling: SamplingConfig,
     seed: str,
     rescue_path: Path,
+    forced: Lengths | None = None,
     on_pass: Callable[[PassProgress], None] | None = None,
     on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
     on_generated: Callable[[RolloutStats], None] | None = None,
@@ -73,6 +75,7 @@ def roll_out(
     Args:
         seed: of the sampled tokens.
         rescue_path: jsonl file for what was generated when a reward fails.
+        forced: lengths that responses are to have, whatever is sampled.
         on_pass: called before each pass with the group's progress.
         on_shrink: opened around each shrink of the expert group.
         on_generated: called when this rank has generated or was released, and waits for scores and others.
@@ -90,15 +93,16 @@ def roll_out(
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 
     beliefs = worker.planner.predict(prompts)
-    dealt = worker.planner.deal(prompts, beliefs, n)[worker.layout.rank]
+    forced = forced or {}
+    dealt = worker.planner.deal(prompts, beliefs, n, forced)[worker.layout.rank]
     responses, stats = worker.engine.generate(
-        [_request(worker, prompts[index], response_index) for index, response_index in dealt],
+        [_request(worker, prompts[index], response_index, forced) for index, response_index in dealt],
         seed=seed,
         sampling=sampling,
         on_finished=score,
         on_pass=on_pass,
         on_shrink=on_shrink,
-        guidance=worker.planner.guidance(prompts, beliefs),
+        guidance=worker.planner.guidance(prompts, beliefs, forced),
     )
     if on_generated:
         on_generated(stats)
@@ -128,12 +132,13 @@ def roll_out(
     )
 
 
-def _request(worker: Worker, prompt: Prompt, response_index: int) -> Request:
+def _request(worker: Worker, prompt: Prompt, response_index: int, forced: Lengths) -> Request:
     return Request(
         uid=prompt.uid,
         response_index=response_index,
         prompt_ids=prompt.token_ids,
         max_new_tokens=worker.config.data.max_response_length,
+        forced_length=forced.get((prompt.uid, response_index)),
     )
 
 

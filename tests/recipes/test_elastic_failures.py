@@ -80,11 +80,13 @@ class Failing(Mixtral):
 KILL, RAISE = "os.kill(os.getpid(), signal.SIGKILL)", 'raise ZeroDivisionError("in the middle")'
 
 
-def failed(folder: Path, capfd: pytest.CaptureFixture[str], *, where: str, rank: int, end: str) -> str:
+def failed(
+    folder: Path, capfd: pytest.CaptureFixture[str], *words: str, where: str, rank: int, end: str
+) -> str:
     """What a run writes whose rank ends so in its second step."""
-    module = f"my_{where}_{'kill' if end == KILL else 'raise'}_{rank}"
+    module = f"my_{where}_{'kill' if end == KILL else 'raise'}_{rank}_{len(words)}"
     (folder / f"{module}.py").write_text(FAMILY.format(where=where, rank=rank, end=end, pids=folder / "pids"))
-    assert run(folder / "run", *ELASTIC, f"model.family={module}:Failing") == 1
+    assert run(folder / "run", *ELASTIC, f"model.family={module}:Failing", *words) == 1
     pids = [int(path.name) for path in (folder / "pids").iterdir()]
     assert len(set(pids) - {os.getpid()}) == 2
     until = time.monotonic() + SOON_SECONDS
@@ -132,6 +134,16 @@ def test_a_killed_rank_is_named_with_step_and_stage(tmp_path, capfd, monkeypatch
     assert "Traceback" not in message
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_after_the_ranks_parted_is_named(tmp_path, capfd, monkeypatch, rank):
+    monkeypatch.syspath_prepend(tmp_path)
+    detached = ["elastic.policy=idle", "elastic.detach=true"]
+    message = failed(tmp_path, capfd, *detached, where="after", rank=rank, end=KILL)
+    assert f"flexfloor: rank {rank} of 2 was killed by SIGKILL in step 2, stage rollout" in message
+    assert message.count("flexfloor: ") == 1
+
+
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_that_raises_within_a_shrink_is_named(tmp_path, capfd, monkeypatch, rank):
     monkeypatch.syspath_prepend(tmp_path)
@@ -139,4 +151,4 @@ def test_a_rank_that_raises_within_a_shrink_is_named(tmp_path, capfd, monkeypatc
     assert (
         f"flexfloor: rank {rank} of 2: ZeroDivisionError: in the middle\nin step 2, stage rollout" in message
     )
-    assert message.count("flexfloor: ") == 1 and "in _shrink" in message
+    assert message.count("flexfloor: ") == 1 and "in _decide" in message

@@ -60,7 +60,7 @@ LENGTHS = {"p0": 3, "p1": 30, "p2": 4, "p3": 28, "p4": 3, "p5": 29}
 
 
 def dealt(planned: Planner) -> list[list[tuple[int, int]]]:
-    return planned.deal(PROMPTS, planned.predict(PROMPTS), N)
+    return planned.deal(PROMPTS, planned.predict(PROMPTS), N, {})
 
 
 @pytest.mark.parametrize("policy", ["static", "longest_first", "flexfloor"])
@@ -146,6 +146,6 @@ def test_a_missing_history_is_refused_by_its_field(tmp_path):
 )
 def test_guidance_is_given_where_it_is_needed(words, guided, rebalances):
     planned = planner(*words)
-    guidance = planned.guidance(PROMPTS, planned.predict(PROMPTS))
+    guidance = planned.guidance(PROMPTS, planned.predict(PROMPTS), {})
     assert (guidance is not None) == guided
     assert not guided or guidance.rebalances == rebalances
