@@ -29,8 +29,8 @@ from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 
 NUM_PROMPTS, SIBLINGS, LONGEST, MEDIAN, DEVIATION = 40, 4, 480, 48, 0.988
 PROMPT_SHARE = 0.648
-LIVE_TOKENS = 1400
-"""Room of a rank's cache: about a third of its responses at a time."""
+LIVE_TOKENS, MAX_LIVE = 2400, 16
+"""Room of a rank's cache, and the most responses that it generates at a time: two in five of its own."""
 INTERVAL = 4
 POLICIES = {
     "static": ("never", "step_time", 0.0),
@@ -69,7 +69,9 @@ class Bench:
         sizes = {"vocab_size": VOCAB_SIZE, "max_sequence_length": PROMPT_TOKENS + LONGEST}
         model = build_model(MODELS["mixtral"], **sizes, groups=groups, seed=0)
         rollout = RolloutConfig(
-            ignore_eos=True, kv_budget_bytes=LIVE_TOKENS * model_kv_bytes_per_token(MODELS["mixtral"])
+            ignore_eos=True,
+            max_live_sequences=MAX_LIVE,
+            kv_budget_bytes=LIVE_TOKENS * model_kv_bytes_per_token(MODELS["mixtral"]),
         )
         ladder = make_ladder(groups.ep, [], timeout_seconds=600)
         self.engines = {
