@@ -88,7 +88,7 @@ def _rows(results: Sequence[Result]) -> list[list[str]]:
     return [
         [
             each.policy.name,
-            f"{each.wall_s:.4g} s",
+            _time(each.wall_s),
             f"{each.throughput:,.0f}",
             f"{each.throughput / base.throughput:.2f} x",
             f"{each.tokens_per_occupied:,.1f}",
@@ -96,8 +96,12 @@ def _rows(results: Sequence[Result]) -> list[list[str]]:
             f"{100 * each.idle_fraction:.0f} %",
             f"{each.active_ranks:.1f}",
             f"{each.mean('preemptions'):,.0f}",
-            f"{each.step_s:.4g} s",
+            _time(each.step_s),
             f"{100 * each.trained_fraction:.0f} %",
         ]
         for each in results
     ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.4g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"
