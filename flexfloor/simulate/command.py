@@ -43,6 +43,8 @@ FIGURES = (
     "active_ranks",
     "trained_fraction",
 )
+COUNTS = ("preemptions", "recomputed_tokens", "shrinks", "shrink_s", "rank_passes")
+"""Of a step in the mean, beside what a result says itself."""
 
 
 def run_simulation(config: Config) -> None:
@@ -58,6 +60,7 @@ def run_simulation(config: Config) -> None:
     traded = trade_off(scenario, asked.slowdowns, asked.epochs)
     console, title = Console(), _title(scenario)
     console.table(f"simulated: {title}", COLUMNS, _rows(results))
+    console.table("schedules", ("", ""), [(each.policy.name, each.policy.meaning) for each in results], 2)
     folder = Path(asked.output)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "simulated.json").write_text(
@@ -70,8 +73,14 @@ def run_simulation(config: Config) -> None:
 
 
 def figures(results: Sequence[Result]) -> dict[str, dict[str, float]]:
-    """By policy, what the table shows, as numbers."""
-    return {each.policy.name: {name: getattr(each, name) for name in FIGURES} for each in results}
+    """By policy, what the table shows and more, as numbers."""
+    return {
+        each.policy.name: {
+            **{name: getattr(each, name) for name in FIGURES},
+            **{name: each.mean(name) for name in COUNTS},
+        }
+        for each in results
+    }
 
 
 def _title(scenario: Scenario) -> str:
