@@ -43,6 +43,8 @@ FIGURES = (
     "active_ranks",
     "trained_fraction",
 )
+COUNTS = ("preemptions", "recomputed_tokens", "shrinks", "shrink_s", "rank_passes")
+"""Of a step in the mean, beside what a result says itself."""
 
 
 def run_simulation(config: Config) -> None:
@@ -58,6 +60,7 @@ def run_simulation(config: Config) -> None:
     traded = trade_off(scenario, asked.slowdowns, asked.epochs)
     console, title = Console(), _title(scenario)
     console.table(f"simulated: {title}", COLUMNS, _rows(results))
+    console.table("schedules", ("", ""), [(each.policy.name, each.policy.meaning) for each in results], 2)
     folder = Path(asked.output)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "simulated.json").write_text(
@@ -70,8 +73,14 @@ def run_simulation(config: Config) -> None:
 
 
 def figures(results: Sequence[Result]) -> dict[str, dict[str, float]]:
-    """By policy, what the table shows, as numbers."""
-    return {each.policy.name: {name: getattr(each, name) for name in FIGURES} for each in results}
+    """By policy, what the table shows and more, as numbers."""
+    return {
+        each.policy.name: {
+            **{name: getattr(each, name) for name in FIGURES},
+            **{name: each.mean(name) for name in COUNTS},
+        }
+        for each in results
+    }
 
 
 def _title(scenario: Scenario) -> str:
@@ -88,7 +97,7 @@ def _rows(results: Sequence[Result]) -> list[list[str]]:
     return [
         [
             each.policy.name,
-            f"{each.wall_s:.4g} s",
+            _time(each.wall_s),
             f"{each.throughput:,.0f}",
             f"{each.throughput / base.throughput:.2f} x",
             f"{each.tokens_per_occupied:,.1f}",
@@ -96,8 +105,12 @@ def _rows(results: Sequence[Result]) -> list[list[str]]:
             f"{100 * each.idle_fraction:.0f} %",
             f"{each.active_ranks:.1f}",
             f"{each.mean('preemptions'):,.0f}",
-            f"{each.step_s:.4g} s",
+            _time(each.step_s),
             f"{100 * each.trained_fraction:.0f} %",
         ]
         for each in results
     ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.4g} s" if seconds >= 0.1 else f"{1e3 * seconds:.3g} ms"

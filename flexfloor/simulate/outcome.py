@@ -34,25 +34,4 @@ class StepOutcome:
     """That they took, summed over groups."""
     rank_passes: int
     """Passes, summed over active ranks."""
-    num_ranks: int
     records: tuple[StepRecord, ...]
-
-    @property
-    def throughput(self) -> float:
-        """Response tokens per second of generation."""
-        return self.tokens / self.wall_s
-
-    @property
-    def tokens_per_occupied(self) -> float:
-        """Response tokens per occupied rank-second."""
-        return self.tokens / self.occupied_s
-
-    @property
-    def idle_fraction(self) -> float:
-        """Share of the occupied time."""
-        return self.idle_s / self.occupied_s
-
-    @property
-    def active_ranks(self) -> float:
-        """Occupied ranks, on average over the seconds of generation."""
-        return self.occupied_s / self.wall_s

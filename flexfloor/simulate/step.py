@@ -56,7 +56,6 @@ def outcome_of(
         shrinks=sum(len(group.shrinks) for group in groups),
         shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
         rank_passes=sum(group.log.rank_passes for group in groups),
-        num_ranks=scenario.num_gpus,
         records=records,
     )
 
