@@ -1,7 +1,8 @@
 """When a group shrinks: the decisions of `schedule`, and when they are not worth asking for.
 
 Invariants:
-- `may_shrink` is false only where the decision would say that all stay.
+- `may_shrink` is false only where the decision would say that all stay, or where responses would have to
+  take turns after a shrink.
 """
 
 from __future__ import annotations
@@ -55,12 +56,16 @@ class SimpleRule:
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """`schedule.guided`, asked once the greatest rung could hold all responses, by number."""
+    """`schedule.guided`."""
 
     rule: GuidedShrink
+    is_always_asked: bool = False
+    """As the engine does; else once the greatest rung could hold all responses, by number."""
 
     def may_shrink(self, standings: Sequence[Standing], rungs: Sequence[int]) -> bool:
         """Whether the greatest rung has places for all."""
+        if self.is_always_asked:
+            return True
         unfinished = sum(standing.unfinished for standing in standings)
         return unfinished <= max(rungs) * self.rule.limits.sequences
 
