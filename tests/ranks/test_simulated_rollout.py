@@ -59,6 +59,15 @@ CASES = {
     "guided by history": Case(policy="guided", queues=CROSSED, known=False, rebalances=True),
     "guided by lengths": Case(policy="guided", queues=SKEWED, known=True, rebalances=True),
     "guided from the start": Case(policy="guided", queues=SKEWED, known=True, interval=1, max_live=3),
+    "live ones that the stayer has no room for": Case(
+        policy="guided", queues=SKEWED, kv_tokens=64, max_live=5, interval=1, known=True, rebalances=True
+    ),
+    "a stayer that must yield": Case(
+        policy="guided", queues=SKEWED, kv_tokens=64, interval=2, known=False, rebalances=True
+    ),
+    "siblings of which each rank knows its own": Case(
+        policy="guided", queues=CROSSED, kv_tokens=64, max_live=12, interval=2, known=False, rebalances=True
+    ),
     "nothing but queues": Case(policy="never", queues=SKEWED[::-1], known=False, rebalances=True),
 }
 
