@@ -35,7 +35,7 @@ class ASecond:
 
 
 def three_ranks(size):
-    """Five responses of ten tokens wait on the first rank, each at a time; an exchange after each 4 passes."""
+    """Five responses of ten tokens, all on the first rank; one at a time, an exchange after each 4 passes."""
     work = Workload(prompt=[0] * 5, tokens=[10] * 5, prompt_tokens=1, cap=10)
     rules = GroupRules(admit=Paged(), max_live=1, most_joining=100, interval=4, rebalances=True)
     elasticity = Elasticity(
