@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint validate-simulator chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -71,6 +71,9 @@ bench-schedule: setup ## schedules over a fixed group: measured on CPU ranks, an
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
 	$(BIN)/python tools/bench_checkpoint.py
+
+validate-simulator: setup ## predicted and measured time of the same rollouts on CPU ranks; minutes
+	$(BIN)/python tools/validate_simulator.py
 
 chaos: setup ## 30 kills at random moments, each resumed, against an undisturbed run; minutes
 	$(BIN)/python tools/chaos.py

@@ -9,6 +9,7 @@ accelerator each where there are fewer cores than ranks; `rank_steps` counts pas
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,11 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from flexfloor.rollout.guide import Guidance
-from flexfloor.rollout.types import Request
+from flexfloor.rollout.types import PassProgress, Request, RolloutStats
+from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.schedule.fitted_cost import FittedCost
 from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.history import LengthHistory
-from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
+from flexfloor.schedule.outlook import KnownLengths, LearnedLengths, Outlook
 from flexfloor.schedule.plain_cost import PlainCost
 from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 
@@ -32,21 +34,32 @@ PROMPT_SHARE = 0.648
 LIVE_TOKENS, MAX_LIVE = 2400, 16
 """Room of a rank's cache, and the most responses that it generates at a time: two in five of its own."""
 INTERVAL = 4
-POLICIES = {
-    "static": ("never", "step_time", 0.0),
-    "simple rule": ("greedy", "step_time", 0.0),
-    "flexfloor": ("guided", "step_time", 0.0),
-    "flexfloor, 10 % slower allowed": ("guided", "occupancy", 0.1),
-    "lengths known": ("guided", "step_time", 0.0),
+SLOWER = "flexfloor, 10 % slower allowed"
+POLICIES = ("static", "simple rule", "flexfloor", SLOWER, "lengths known")
+"""Those that `measure` compares."""
+SHRINKS = {
+    "static": "never",
+    "longest first": "never",
+    "simple rule": "greedy",
+    "flexfloor": "guided",
+    SLOWER: "guided",
+    "lengths known": "guided",
 }
-"""By name: how the group shrinks, for which objective, at which slowdown."""
+"""By policy: how the group shrinks."""
 
 
-def epoch(number: int) -> np.ndarray:
+def objective_of(policy: str) -> dict:
+    """Of `Guidance`."""
+    if policy == SLOWER:
+        return {"objective": "occupancy", "max_slowdown": 0.1}
+    return {"objective": "step_time", "max_slowdown": 0.0}
+
+
+def epoch(number: int, num_prompts: int = NUM_PROMPTS) -> np.ndarray:
     """Lengths [P, n] of one epoch; prompts stay what they are from one to the next."""
-    prompts = np.random.default_rng(1).normal(0, DEVIATION * PROMPT_SHARE**0.5, (NUM_PROMPTS, 1))
+    prompts = np.random.default_rng(1).normal(0, DEVIATION * PROMPT_SHARE**0.5, (num_prompts, 1))
     each = np.random.default_rng(100 + number).normal(
-        0, DEVIATION * (1 - PROMPT_SHARE) ** 0.5, (NUM_PROMPTS, SIBLINGS)
+        0, DEVIATION * (1 - PROMPT_SHARE) ** 0.5, (num_prompts, SIBLINGS)
     )
     return np.clip(np.round(MEDIAN * np.exp(prompts + each)), 2, LONGEST).astype(int)
 
@@ -54,7 +67,10 @@ def epoch(number: int) -> np.ndarray:
 class Bench:
     """Engines of one rank, and what they have learned."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_prompts: int = NUM_PROMPTS, live_tokens: int = LIVE_TOKENS) -> None:
+        """Args:
+        live_tokens: room of a rank's cache.
+        """
         from flexfloor import parallel
         from flexfloor.elastic.config import ElasticConfig
         from flexfloor.elastic.ladder import make_ladder
@@ -71,7 +87,7 @@ class Bench:
         rollout = RolloutConfig(
             ignore_eos=True,
             max_live_sequences=MAX_LIVE,
-            kv_budget_bytes=LIVE_TOKENS * model_kv_bytes_per_token(MODELS["mixtral"]),
+            kv_budget_bytes=live_tokens * model_kv_bytes_per_token(MODELS["mixtral"]),
         )
         ladder = make_ladder(groups.ep, [], timeout_seconds=600)
         self.engines = {
@@ -83,52 +99,79 @@ class Bench:
                 elastic=ElasticConfig(policy=policy, interval=INTERVAL),
                 ladder=ladder,
             )
-            for policy in {shrinks for shrinks, _, _ in POLICIES.values()}
+            for policy in sorted(set(SHRINKS.values()))
         }
         self.costs = FittedCost(PlainCost(), range(1, world + 1))
         self.history = LengthHistory(LONGEST)
-        for index, row in enumerate(epoch(0).tolist()):
-            self.history.observe(str(index), row, [length == LONGEST for length in row], 0)
+        self.uids = [str(index) for index in range(num_prompts)]
+        for uid, row in zip(self.uids, epoch(0, num_prompts).tolist(), strict=True):
+            self.history.observe(uid, row, [length == LONGEST for length in row], 0)
         generator = torch.Generator().manual_seed(0)
-        self.prompts = torch.randint(VOCAB_SIZE, (NUM_PROMPTS, PROMPT_TOKENS), generator=generator).tolist()
+        self.prompts = torch.randint(VOCAB_SIZE, (num_prompts, PROMPT_TOKENS), generator=generator).tolist()
         self.replicas = Replicas(
-            count=world, group_size=world, sequences=rollout.max_live_sequences, kv_tokens=LIVE_TOKENS
+            count=world, group_size=world, sequences=rollout.max_live_sequences, kv_tokens=live_tokens
         )
 
     def run(self, policy: str, forced: np.ndarray) -> Run:
-        """One rollout under a policy; all ranks call it."""
-        from flexfloor.elastic.reunion import meet
+        """One rollout under a policy, and what it teaches; all ranks call it."""
+        stats = self.generate(policy, forced)
+        self.learn(stats[0])
+        return as_run(int(forced.sum()), stats)
 
-        beliefs = self.history.predict([str(index) for index in range(NUM_PROMPTS)])
-        wanted = Wanted.expected([PROMPT_TOKENS] * NUM_PROMPTS, beliefs, n=SIBLINGS, limit=LONGEST)
+    def queues(self, policy: str, forced: np.ndarray) -> list[list[int]]:
+        """Of each rank: numbers of its responses, in the order in which they start."""
+        wanted = Wanted.expected([PROMPT_TOKENS] * len(self.uids), self.beliefs(), n=SIBLINGS, limit=LONGEST)
         if policy == "lengths known":
             wanted = Wanted(prompt_tokens=wanted.prompt_tokens, lengths=forced.astype(float))
-        shrinks, objective, max_slowdown = POLICIES[policy]
-        planned = shrinks == "guided"
-        plan = plan_queues(wanted, self.replicas, self.costs, deals=DEALS if planned else (IN_ORDER,))
-        mine = [self._request(number, forced) for number in plan.queues[dist.get_rank()].tolist()]
-        outlook = LearnedLengths(beliefs, [str(index) for index in range(NUM_PROMPTS)])
-        if policy == "lengths known":
-            known = {(str(p), i): int(forced[p, i]) for p in range(NUM_PROMPTS) for i in range(SIBLINGS)}
-            outlook = KnownLengths(known)
-        guidance = Guidance(
-            outlook=outlook, costs=self.costs, objective=objective, max_slowdown=max_slowdown, rebalances=True
-        )
+        deals = DEALS if SHRINKS[policy] == "guided" else (IN_ORDER,)
+        queues = plan_queues(wanted, self.replicas, self.costs, deals=deals).queues
+        if policy == "longest first":
+            expected = wanted.lengths.mean(axis=1)
+            queues = tuple(queue[np.argsort(-expected[queue // SIBLINGS], kind="stable")] for queue in queues)
+        return [queue.tolist() for queue in queues]
+
+    def generate(
+        self, policy: str, forced: np.ndarray, on_pass: Callable[[PassProgress], None] | None = None
+    ) -> list[RolloutStats]:
+        """What each rank did in one rollout under a policy; all ranks call it."""
+        from flexfloor.elastic.reunion import meet
+
+        mine = [self._request(number, forced) for number in self.queues(policy, forced)[dist.get_rank()]]
+        guidance = self._guidance(policy, forced)
         dist.barrier()
-        responses, stats = self.engines[shrinks].generate(
-            mine, seed=0, guidance=guidance if planned else None
+        responses, stats = self.engines[SHRINKS[policy]].generate(
+            mine, seed=0, guidance=guidance, on_pass=on_pass
         )
         meet()
         told: list = [None] * dist.get_world_size()
         dist.all_gather_object(told, (sum(len(each.token_ids) for each in responses), stats))
         tokens = sum(count for count, _ in told)
         assert tokens == forced.sum(), (tokens, forced.sum())
-        first = told[0][1]
-        self.costs.add_passes(first.pass_samples)
-        for each in first.shrink_samples:
+        return [each for _, each in told]
+
+    def learn(self, stats: RolloutStats) -> None:
+        """Take in what the first rank has timed."""
+        self.costs.add_passes(stats.pass_samples)
+        for each in stats.shrink_samples:
             self.costs.add_shrink(each.before, each.after, each.moved_tokens, each.seconds)
         self.costs.refit()
-        return as_run(tokens, [each for _, each in told])
+
+    def beliefs(self) -> Beliefs:
+        """What the history says of the prompts."""
+        return self.history.predict(self.uids)
+
+    def _guidance(self, policy: str, forced: np.ndarray) -> Guidance | None:
+        if SHRINKS[policy] != "guided":
+            return None
+        outlook: Outlook = LearnedLengths(self.beliefs(), self.uids)
+        if policy == "lengths known":
+            known = {
+                (uid, index): length
+                for uid, lengths in zip(self.uids, forced.tolist(), strict=True)
+                for index, length in enumerate(lengths)
+            }
+            outlook = KnownLengths(known)
+        return Guidance(outlook=outlook, costs=self.costs, rebalances=True, **objective_of(policy))
 
     def _request(self, number: int, forced: np.ndarray) -> Request:
         prompt, index = divmod(number, SIBLINGS)

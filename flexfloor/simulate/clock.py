@@ -1,7 +1,7 @@
 """From passes to seconds: when each pass and each shrink of a group ended.
 
 Invariants:
-- A pass takes what the cost model says of its load; a shrink stands between two passes.
+- A pass takes what the cost model says of its load; exchanges and shrinks stand between two passes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,16 @@ class Clock:
         return float(self.ends[-1])
 
 
-def clock_of(group: Group, cost: CostModel) -> Clock:
-    """Time the passes and shrinks of a group that has run."""
+def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) -> Clock:
+    """Time the passes and shrinks of a group that has run.
+
+    Args:
+        exchange_seconds: of each exchange of standings, with what is decided by it.
+    """
     seconds = np.zeros(group.passes + 1)
     if group.passes:
         seconds[1:] = cost.pass_seconds(group.log.load())
+    seconds[group.exchanges] += exchange_seconds
     lasted = [_seconds(each, cost) for each in group.shrinks]
     for each, shrink_seconds in zip(group.shrinks, lasted, strict=True):
         seconds[each.after_passes + 1] += shrink_seconds

@@ -1,7 +1,8 @@
 """When a group shrinks: the decisions of `schedule`, and when they are not worth asking for.
 
 Invariants:
-- `may_shrink` is false only where the decision would say that all stay.
+- `may_shrink` is false only where the decision would say that all stay, or where responses would have to
+  take turns after a shrink.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ import numpy as np
 from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.shrink import Standing, hand_over
 from flexfloor.simulate.elasticity import Elasticity
-from flexfloor.simulate.outlook import Outlook
 from flexfloor.simulate.passes import PassLog
-from flexfloor.simulate.replica import NEVER, Joined, Replica
+from flexfloor.simulate.replica import NEVER, Joined
 from flexfloor.simulate.rules import GroupRules
+from flexfloor.simulate.telling import Telling
 from flexfloor.simulate.workload import Workload
 
 MOST_AT_ONCE = 2048
@@ -54,26 +54,27 @@ class Group:
         *,
         room: int,
         elasticity: Elasticity | None = None,
-        outlook: Outlook | None = None,
+        telling: Telling | None = None,
     ):
         """Args:
         queues: of each rank, the responses in the order of admission.
         room: tokens that the cache of each rank may hold; at least one sequence.
         elasticity: how the group shrinks; it does not when not given.
-        outlook: what its ranks tell of what is left, if they do.
+        telling: what its ranks tell of what is left, if they do.
         """
         assert room >= work.longest, (room, work.longest)
-        self.work, self.rules, self.elasticity, self.outlook = work, rules, elasticity, outlook
-        self.replicas = [
-            Replica(work, queue, room=room, max_live=rules.max_live, admit=rules.admit) for queue in queues
-        ]
+        self.work, self.rules, self.room = work, rules, room
+        self.elasticity, self.telling = elasticity, telling
+        self.replicas = [rules.new_replica(work, queue, room) for queue in queues]
         self.size, self.passes, self.log = len(self.replicas), 0, PassLog()
         self.ended: dict[int, int] = {}
         """By response: pass in which it got its last token."""
         self.shrinks: list[Shrunk] = []
+        self.exchanges: list[int] = []
+        """Passes run before each exchange in which something might be decided."""
         self.idle: list[list[tuple[int, int]]] = [[] for _ in self.replicas]
         """By rank: (from, to) stretches without a response of its own, in passes run before."""
-        self._ended_since: list[int] = []
+        self._ended_since: list[list[int]] = [[] for _ in self.replicas]
         self._asked_after = 0
         self._idle_since: list[int | None] = [None] * self.size
         self._live, self._base, self._end, self._overflow = (np.zeros(self.size, np.int64) for _ in range(4))
@@ -111,6 +112,8 @@ class Group:
                 if more.count:
                     joined[rank] = more
                     again.add(rank)
+            if replica.looks_each_pass:
+                again.add(rank)
             self._live[rank], self._base[rank] = len(replica.live), replica.base
             self._end[rank], self._overflow[rank] = replica.next_end, replica.overflow
         self._note_idle(self._changed)
@@ -148,12 +151,14 @@ class Group:
         for rank in np.flatnonzero(self._end[: self.size] <= at).tolist():
             ended = self.replicas[rank].take_ended(at)
             self.ended.update((response, at) for response in ended)
-            self._ended_since += ended
+            self._ended_since[rank] += ended
             self._changed.add(rank)
         self._changed.update(np.flatnonzero(self._overflow[: self.size] <= self.passes).tolist())
 
     def _exchange(self) -> None:
-        """Active ranks tell each other where they stand, and may shrink or take from each other's queues."""
+        """Active ranks tell each other where they stand, and shrink or take from each other's queues."""
+        if self.size > 1 and (self.elasticity or self.rules.rebalances):
+            self.exchanges.append(self.passes)
         standings = self._standings()
         if not any(standing.unfinished for standing in standings):
             return
@@ -170,7 +175,7 @@ class Group:
         return [
             Standing(
                 unfinished=replica.unfinished,
-                kv_tokens=replica.stored(self.passes) + replica.waiting_tokens,
+                kv_tokens=replica.claimed(self.passes),
                 finished=replica.finished,
                 waiting_tokens=replica.waiting_tokens,
                 waiting=len(replica.waiting),
@@ -179,20 +184,20 @@ class Group:
         ]
 
     def _told(self, standings: Sequence[Standing]) -> list[Standing]:
-        """With what is left; only sums over ranks are looked at, so that the first may tell it all."""
-        if self.outlook is None:
+        """With what is left."""
+        if self.telling is None:
             return list(standings)
-        unfinished = [each for replica in self.replicas[: self.size] for each in replica.tokens(self.passes)]
-        alive = self.outlook.told(unfinished, self._ended_since)
-        self._ended_since = []
-        nothing = (0,) * len(alive)
-        return [replace(each, alive=nothing if rank else alive) for rank, each in enumerate(standings)]
+        active = self.replicas[: self.size]
+        unfinished = [replica.tokens(self.passes) for replica in active]
+        told = self.telling.told(unfinished, self._ended_since[: self.size])
+        self._ended_since = [[] for _ in self.replicas]
+        return [replace(each, alive=alive) for each, alive in zip(standings, told, strict=True)]
 
     def _shrink(self, standings: Sequence[Standing], size: int) -> None:
         assert self.elasticity is not None
         room = self.elasticity.shrink(standings, size)
         for replica in self.replicas[:size]:
-            replica.room = room
+            replica.resize(room, self.passes)
         leaving = {rank: self.replicas[rank].give_up(self.passes) for rank in range(size, self.size)}
         moved = [done for given in leaving.values() for _, done in given if done is not None]
         arriving: list[list[tuple[int, int | None]]] = [[] for _ in range(size)]
@@ -219,8 +224,7 @@ class Group:
         waiting = [standing.waiting for standing in standings]
         if not any(waiting) or all(waiting):
             return
-        room = self.replicas[0].room
-        for each in rebalance(standings, sequences=self.rules.max_live, kv_tokens=room):
+        for each in rebalance(standings, sequences=self.rules.max_live, kv_tokens=self.room):
             taken = self.replicas[each.source].give_first(each.count)
             self.replicas[each.target].adopt(((response, None) for response in taken), self.passes)
             self._changed |= {each.source, each.target}

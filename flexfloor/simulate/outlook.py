@@ -22,14 +22,14 @@ Unfinished = Sequence[tuple[int, int]]
 
 
 class Outlook(Protocol):
-    """Of one expert group in one step."""
+    """Of some ranks of one expert group in one step."""
 
     def told(self, unfinished: Unfinished, ended: Sequence[int]) -> tuple[int, ...]:
-        """`Standing.alive` of all ranks together.
+        """`Standing.alive` of them together.
 
         Args:
-            unfinished: responses of the group's active ranks.
-            ended: responses of the group that ended since it was last asked.
+            unfinished: their responses.
+            ended: those that ended on them since it was last asked.
         """
         ...
 
@@ -61,11 +61,11 @@ class BelievedOutlook:
             self.beliefs = self.beliefs.finished(
                 prompt[done], self.lengths.tokens[done], self.lengths.truncated[done]
             )
-        each_of = -(-len(unfinished) // MOST_ASKED)
+        each_of = max(1, -(-len(unfinished) // MOST_ASKED))
         responses, tokens = _columns(unfinished[::each_of])
         beliefs = self.beliefs.alive(prompt[responses], tokens)
         survival = beliefs.survival(prompt[responses], tokens, self.horizons, self.cap)
-        return told(survival * (len(unfinished) / len(responses)))
+        return told(survival * (len(unfinished) / max(1, len(responses))))
 
 
 def _columns(unfinished: Unfinished) -> tuple[np.ndarray, np.ndarray]:

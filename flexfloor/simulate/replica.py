@@ -38,6 +38,9 @@ class Joined:
 class Replica:
     """One rank's sequences."""
 
+    looks_each_pass = False
+    """Whether something may change in any pass, not only where one ends or the cache is full."""
+
     def __init__(self, work: Workload, queue: Iterable[int], *, room: int, max_live: int, admit: Admit):
         """Args:
         queue: responses in the order of admission.
@@ -58,6 +61,10 @@ class Replica:
     def stored(self, at: int) -> int:
         """Tokens that the cache holds in pass `at`."""
         return len(self.live) * at + self.base
+
+    def claimed(self, at: int) -> int:
+        """Tokens that the cache would hold in pass `at` of all that is unfinished."""
+        return self.stored(at) + self.waiting_tokens
 
     @property
     def unfinished(self) -> int:
@@ -81,12 +88,13 @@ class Replica:
         yielded = 0
         while self.stored(at) > self.room:
             assert len(self.live) > 1, (self.stored(at), self.room)
-            response, begun = self.live.popitem()
-            self._take_out(response, begun)
-            self._wait_in_front(response, at - begun)
+            self._let_yield(1, at)
             yielded += 1
-        self.preemptions += yielded
         return yielded
+
+    def resize(self, room: int, at: int) -> None:
+        """Hold so many tokens at most from now on."""
+        self.room = room
 
     def admit_waiting(self, at: int, most_tokens: int) -> Joined:
         """Take from the queue who may join in pass `at`.
@@ -168,6 +176,13 @@ class Replica:
         """A prompt is prefilled once for all of its responses while one of them is live."""
         shares = response not in self.work.parked and self._siblings[self.work.prompt[response]]
         return 0 if shares else self._size(response)
+
+    def _let_yield(self, count: int, at: int) -> None:
+        for _ in range(count):
+            response, begun = self.live.popitem()
+            self._take_out(response, begun)
+            self._wait_in_front(response, at - begun)
+        self.preemptions += count
 
     def _wait_in_front(self, response: int, done: int) -> None:
         self.work.parked[response] = done

@@ -20,10 +20,12 @@ from flexfloor.simulate.group import Group
 from flexfloor.simulate.knowledge import FromHistory, Knowledge, NoKnowledge, OfOracle
 from flexfloor.simulate.lengths import StepLengths
 from flexfloor.simulate.outcome import StepOutcome
+from flexfloor.simulate.outlook import Outlook
 from flexfloor.simulate.policies import Dealt, Known, Policy
 from flexfloor.simulate.rules import GroupRules
 from flexfloor.simulate.scenario import Scenario
 from flexfloor.simulate.step import outcome_of
+from flexfloor.simulate.telling import Telling, Together
 from flexfloor.simulate.workload import Workload
 
 
@@ -73,8 +75,12 @@ def _groups(
             rules,
             room=scenario.room,
             elasticity=_elasticity(scenario, policy, max(map(len, own))),
-            outlook=knowledge.outlook(lengths),
+            telling=_telling(knowledge.outlook(lengths)),
         )
+
+
+def _telling(outlook: Outlook | None) -> Telling | None:
+    return None if outlook is None else Together(outlook)
 
 
 def _queues(
