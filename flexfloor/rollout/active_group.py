@@ -104,11 +104,12 @@ class ActiveGroup:
         rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
         if self.elastic.policy == "guided":
             assert self.guide is not None
-            return self.guide.next_size(standings, rungs, passes=self.elastic.interval)
+            if not self.guide.guidance.explores:
+                return self.guide.next_size(standings, rungs, passes=self.elastic.interval)
         return next_size(
             standings,
             rungs,
-            policy=self.elastic.policy,
+            policy="greedy" if self.elastic.policy == "guided" else self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
             kv_tokens_per_rank=self.room.tokens,
         )

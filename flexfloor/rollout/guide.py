@@ -31,6 +31,8 @@ class Guidance:
     """Share of the rollout's seconds that the objective `occupancy` may give for rank-seconds."""
     rebalances: bool
     """Whether ranks with room take what waits on others."""
+    explores: bool = False
+    """Whether groups shrink by the greedy rule, so that smaller ones and shrinks are measured at all."""
 
 
 class Guide:

@@ -92,6 +92,7 @@ class Planner:
             objective=schedule.objective,
             max_slowdown=schedule.max_slowdown,
             rebalances=plans,
+            explores=self.costs.num_samples()["shrinks"] == 0,
         )
 
     def learn(self, responses: Sequence[Response], stats: Sequence[RolloutStats], step: int) -> None:

@@ -57,9 +57,14 @@ def learned(**more):
     return make
 
 
-def told(outlook, objective="occupancy", max_slowdown=0.5, rebalances=True, costs=Costs()):
+def told(outlook, objective="occupancy", max_slowdown=0.5, rebalances=True, costs=Costs(), explores=False):
     return Guidance(
-        outlook=outlook, costs=costs, objective=objective, max_slowdown=max_slowdown, rebalances=rebalances
+        outlook=outlook,
+        costs=costs,
+        objective=objective,
+        max_slowdown=max_slowdown,
+        rebalances=rebalances,
+        explores=explores,
     )
 
 
@@ -79,6 +84,7 @@ WAYS = {
     },
     "yielding": {"guidance": learned(), "deal": "backwards", "kv_budget_bytes": 32_000},
     "shrinks cost too much": {"guidance": learned(costs=Costs(a_shrink=1e6))},
+    "nothing measured yet": {"guidance": learned(costs=Costs(a_shrink=1e6), explores=True)},
     "reference path": {"guidance": learned(), "path": "reference", "max_live": 3},
 }
 

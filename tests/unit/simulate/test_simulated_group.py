@@ -14,6 +14,7 @@ from flexfloor.simulate.decision import SimpleRule
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.group import Group
 from flexfloor.simulate.rules import GroupRules
+from flexfloor.simulate.telling import Together
 from flexfloor.simulate.workload import Workload
 
 
@@ -292,7 +293,7 @@ def test_ranks_tell_what_lives_and_what_ended_since_the_last_time():
         rule, [1], memory=never_fits, num_experts=2, size=2, longest=12, kv_tokens_per_rank=100
     )
     noted = Noted()
-    group = Group(work, [[0, 1], [2]], rules, room=100, elasticity=elasticity, outlook=noted)
+    group = Group(work, [[0, 1], [2]], rules, room=100, elasticity=elasticity, telling=Together(noted))
     group.run()
     # After two passes both ranks have one each, more than one rank may have: asked from the fourth on.
     assert noted.asked == [([(2, 4)], [0, 1]), ([(2, 6)], []), ([(2, 8)], [])]

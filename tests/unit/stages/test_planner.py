@@ -105,6 +105,14 @@ def test_costs_are_those_of_the_rank_that_stayed_to_the_end():
     assert planned.costs.num_samples()["shrinks"] == 1
 
 
+def test_a_run_explores_until_it_has_seen_a_shrink():
+    planned = planner()
+    beliefs = planned.predict(PROMPTS)
+    assert planned.guidance(PROMPTS, beliefs, {}).explores
+    planned.learn(seen(LENGTHS), stats(), 1)
+    assert not planned.guidance(PROMPTS, beliefs, {}).explores
+
+
 def test_a_resumed_planner_plans_as_the_first_would_have(tmp_path):
     first = planner()
     first.learn(seen(LENGTHS), stats(), 1)
