@@ -100,30 +100,34 @@ def figures(found: list[Comparison]) -> dict[str, object]:
 def compare(num_prompts: int, live_tokens: int, rounds: int) -> dict[str, Comparison]:
     """By policy; all ranks call it, and rank 0's answer counts."""
     bench = Bench(num_prompts, live_tokens)
-    run(bench, "static", epoch(WARM_UP, num_prompts), learns=True)
-    known = epoch(LEARNED, num_prompts)
-    learned = {policy: run(bench, policy, known, learns=True) for policy in SHRINKS}
-    ratios = [
-        learned[policy].wall_s / predict(bench, policy, known, learned[policy].exchange_s).wall_s
-        for policy in WITHOUT_COSTS
-    ]
-    forced, slowness = epoch(PREDICTED, num_prompts), statistics.median(ratios)
-    predicted, counted = (
-        {
-            policy: _slower(predict(bench, policy, forced, learned[policy].exchange_s, slots), slowness)
-            for policy in SHRINKS
-        }
-        for slots in (True, False)
-    )
+    learned, slowness = learn(bench)
+    forced = epoch(PREDICTED, num_prompts)
+
+    def told(policy: str, has_slots: bool) -> Predicted:
+        found = predict(bench, policy, forced, learned[policy].exchange_s, has_slots)
+        return replace(found, wall_s=found.wall_s * slowness, occupied_s=found.occupied_s * slowness)
+
+    predicted = {policy: (told(policy, True), told(policy, False)) for policy in SHRINKS}
     turns = [{policy: run(bench, policy, forced) for policy in SHRINKS} for _ in range(rounds)]
     return {
         policy: Comparison(
-            measured=_median([turn[policy] for turn in turns]),
-            predicted=predicted[policy],
-            counted=counted[policy],
+            measured=_median([turn[policy] for turn in turns]), predicted=with_slots, counted=counted
         )
-        for policy in SHRINKS
+        for policy, (with_slots, counted) in predicted.items()
     }
+
+
+def learn(bench: Bench) -> tuple[dict[str, Measured], float]:
+    """One rollout of each policy after a warm-up, and how much longer they took than medians of passes."""
+    num_prompts = len(bench.uids)
+    run(bench, "static", epoch(WARM_UP, num_prompts), learns=True)
+    forced = epoch(LEARNED, num_prompts)
+    learned = {policy: run(bench, policy, forced, learns=True) for policy in SHRINKS}
+    ratios = [
+        learned[policy].wall_s / predict(bench, policy, forced, learned[policy].exchange_s).wall_s
+        for policy in WITHOUT_COSTS
+    ]
+    return learned, statistics.median(ratios)
 
 
 def run(bench: Bench, policy: str, forced: np.ndarray, *, learns: bool = False) -> Measured:
@@ -158,11 +162,6 @@ def _exchanges(beats: list[tuple[float, int]]) -> Iterator[float]:
         before, with_exchange, behind = np.diff(times)
         if active[0] == active[-1] > 1:
             yield with_exchange - (before + behind) / 2
-
-
-def _slower(predicted: Predicted, factor: float) -> Predicted:
-    wall_s, occupied_s = predicted.wall_s * factor, predicted.occupied_s * factor
-    return replace(predicted, wall_s=wall_s, occupied_s=occupied_s)
 
 
 def _median(runs: list[Measured]) -> Measured:
