@@ -68,6 +68,7 @@ def train(config: Config) -> None:
             journal.draw(step)
     if stop.granted:
         journal.console.line(f"asked to stop: saved after step {step}, the same command goes on from there")
+    run.worker.planner.write(journal.folder)
     journal.draw(step)
     journal.finish()
 

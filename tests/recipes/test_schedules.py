@@ -14,7 +14,7 @@ LOGGED = ["trainer.logger=[console,jsonl]", "elastic=on", "elastic.interval=2"]
 @pytest.fixture(scope="module")
 def static(tmp_path_factory):
     folder = tmp_path_factory.mktemp("static")
-    assert run(folder, *LOGGED, "schedule=static", "elastic=off", "trainer.save_freq=1") == 0
+    assert run(folder, *LOGGED, "schedule=static", "elastic=off") == 0
     return folder
 
 
