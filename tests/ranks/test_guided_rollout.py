@@ -108,7 +108,12 @@ def generated(name, world_size, ep_size):
     )[0]
 
 
-RUNS = [("mixtral", 2, 2), ("mixtral", 4, 4), ("mixtral", 4, 2), ("deepseek_v3", 3, 3)]
+RUNS = [
+    ("mixtral", 4, 2),
+    ("deepseek_v3", 3, 3),
+    pytest.param(("mixtral", 2, 2), marks=pytest.mark.slow),
+    pytest.param(("mixtral", 4, 4), marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)

@@ -16,6 +16,7 @@ from flexfloor.orphans import RUN_MARK
 SOON_SECONDS = 60
 ELASTIC = [
     "elastic=on",
+    "elastic.policy=greedy",
     "elastic.interval=2",
     "elastic.sequences_per_rank=12",
     "launch.hang_seconds=20",
