@@ -5,8 +5,9 @@ A course says how many ranks generate in each stretch of it. For every price of 
 waiting there is a cheapest course, found by dynamic programming from the end; a row of prices gives the
 frontier, from the fastest course to the one that occupies least.
 
-Where ranks cannot hold all that is unfinished at once, the responses take turns, and every stretch takes as
-many more passes; what a shrink leaves no room for is computed again.
+Where ranks cannot hold all that is unfinished at once, the longest go first and the others fill up beside
+them as room comes free; what is left after the longest prolongs the end. At each size this is reckoned as if
+the group had it from now on. What a shrink leaves no room for is computed again.
 
 Invariants:
 - A course never grows.
@@ -99,12 +100,9 @@ def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
 
 def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
     """[S, R] seconds of each stretch at each size."""
-    unfinished = ((curve.unfinished[:-1] + curve.unfinished[1:]) / 2)[:, None]
     stored = curve.stored + ((curve.horizons[:-1] + curve.horizons[1:]) / 2)[:, None]
-    live = np.clip(unfinished, 1.0, sizes * np.minimum(limits.sequences, limits.kv_tokens / stored))
-    passes = (
-        np.diff(curve.horizons)[:, None] * np.minimum(1.0, unfinished) * np.maximum(1.0, unfinished / live)
-    )
+    places = sizes * np.minimum(limits.sequences, limits.kv_tokens / stored)
+    live, passes = _live(curve, places)
     rows = np.maximum(1.0, live / sizes)
     load = PassLoad(
         ranks=np.broadcast_to(sizes, rows.shape),
@@ -113,6 +111,25 @@ def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Lim
         context=rows * stored,
     )
     return passes * costs.pass_seconds(load)
+
+
+def _live(curve: Curve, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[S, R] responses that are live in a pass of each stretch, and passes that are likely to be run.
+
+    Args:
+        places: [S, R] for live responses.
+    """
+    lengths = np.diff(curve.horizons)
+    live, passes = np.empty_like(places), np.empty_like(places)
+    behind = np.zeros(places.shape[1])
+    for stretch, length in enumerate(lengths):
+        middle = (curve.unfinished[stretch] + curve.unfinished[stretch + 1]) / 2
+        wanted = middle + behind / length
+        live[stretch] = np.minimum(wanted, places[stretch])
+        behind = (wanted - live[stretch]) * length
+        passes[stretch] = length * np.minimum(1.0, live[stretch])
+    passes[-1] += behind / places[-1]
+    return live, passes
 
 
 def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:

@@ -38,6 +38,24 @@ class Linear:
         return 0.0
 
 
+def loads_by_hand(curve: Curve, size: int, limits: Limits) -> list[tuple[float, float, float]]:
+    """(passes, rows of a rank, context) of each stretch at one size, token by token of what has to wait."""
+    found, behind = [], 0.0
+    for s in range(len(curve.horizons) - 1):
+        length = curve.horizons[s + 1] - curve.horizons[s]
+        stored = curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2
+        places = size * min(limits.sequences, limits.kv_tokens / stored)
+        tokens = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2 * length + behind
+        live = min(tokens / length, places)
+        behind = tokens - live * length
+        passes = length * min(1.0, live)
+        if s == len(curve.horizons) - 2:
+            passes += behind / places
+        rows = max(1.0, live / size)
+        found.append((passes, rows, rows * stored))
+    return found
+
+
 def by_hand(
     curve: Curve, size: int, rungs: list[int], costs: Linear, limits: Limits
 ) -> list[tuple[float, float]]:
@@ -45,6 +63,7 @@ def by_hand(
     found = []
     stretches = len(curve.horizons) - 1
     sizes = sorted([size, *rungs], reverse=True)
+    load_of = {each: loads_by_hand(curve, each, limits) for each in sizes}
     for course in combinations_with_replacement(sizes, stretches):
         wall = occupied = 0.0
         before = size
@@ -57,13 +76,7 @@ def by_hand(
                 shrink = costs.shrink_seconds(before, after, 0.0) + costs.a_joining * lost / after
                 wall += DOUBT * shrink
                 occupied += DOUBT * before * shrink
-            middle = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2
-            stored = curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2
-            places = after * min(limits.sequences, limits.kv_tokens / stored)
-            live = min(max(1.0, middle), places)
-            passes = (curve.horizons[s + 1] - curve.horizons[s]) * min(1.0, middle) * max(1.0, middle / live)
-            rows = max(1.0, live / after)
-            context = rows * stored
+            passes, rows, context = load_of[after][s]
             load = PassLoad(ranks=after, rows=rows, joining=0, context=context)
             wall += passes * costs.pass_seconds(load)
             occupied += after * passes * costs.pass_seconds(load)
@@ -127,6 +140,18 @@ def test_responses_that_do_not_fit_take_turns():
     assert walls == [10.0, 20.0, 40.0]
     by_number = Limits(sequences=2, kv_tokens=10**6)
     assert frontier(curve, 1, [], Linear(), by_number)[0].wall_seconds == 40.0
+
+
+def test_the_longest_go_first_and_others_fill_up_beside_them():
+    # 10 unfinished, then 2: 10 x 10 + 6 x 10 + 2 x 20 = 200 tokens. 4 places have done 160 of them when the
+    # longest ends, and take 10 passes for the rest; taking turns evenly would take 25 + 15 + 20.
+    curve = Curve(
+        horizons=np.array([0, 10, 20, 30, 40]), unfinished=np.array([10.0, 10.0, 2.0, 2.0, 2.0]), stored=0.0
+    )
+    flat = Curve(horizons=curve.horizons, unfinished=np.array([4.0] * 5), stored=0.0)
+    limits = Limits(sequences=4, kv_tokens=10**6)
+    assert frontier(curve, 1, [], Linear(), limits)[0].wall_seconds == 50.0
+    assert frontier(flat, 1, [], Linear(), limits)[0].wall_seconds == 40.0
 
 
 def test_what_a_shrink_leaves_no_room_for_is_computed_again():
