@@ -8,7 +8,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -22,7 +22,6 @@ from flexfloor.rollout.migration import Arrived
 from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.types import PassProgress, Response, RolloutStats, ShrinkSample
-from flexfloor.schedule.shrink import Standing
 
 
 class Generation:
@@ -126,34 +125,32 @@ class Generation:
         size = self.active.next_size(standings)
         if size < self.active.size:
             load = self.load.counts().sum(axis=0).tolist()
-            self._become_fewer(
-                partial(self.active.shrink, size, standings, self.batch, load), standings, on_shrink
+            seconds = self._become_fewer(
+                partial(self.active.shrink, size, standings, self.batch, load), on_shrink
+            )
+            moved = sum(standing.kv_tokens for standing in standings[size:])
+            self.shrink_samples.append(
+                ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
             )
         elif self.active.can_detach(standings):
-            self._become_fewer(partial(self.active.detach, standings, self.batch), standings, on_shrink)
+            self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
         else:
             self.moved_sequences += self.active.rebalance(standings, self.batch)
 
     def _become_fewer(
-        self,
-        change: Callable[[], Arrived],
-        standings: Sequence[Standing],
-        on_shrink: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+        self, change: Callable[[], Arrived], on_shrink: Callable[[], AbstractContextManager[None]]
+    ) -> float:
+        """Seconds that the change took."""
         had_work, began = bool(self.batch.unfinished()), time.perf_counter()
         with on_shrink():
             self._take_over(change())
-        seconds, after = time.perf_counter() - began, self.active.num_generating
+        seconds = time.perf_counter() - began
         self.shrinks += 1
         self.shrink_seconds += seconds
-        self.active_ranks.append((self._seconds(), after))
-        if not self.active.is_detached:
-            moved = sum(standing.kv_tokens for standing in standings[after:])
-            self.shrink_samples.append(
-                ShrinkSample(before=len(standings), after=after, moved_tokens=moved, seconds=seconds)
-            )
+        self.active_ranks.append((self._seconds(), self.active.num_generating))
         if self.active.is_released and had_work:
             self.busy_seconds = self._seconds()
+        return seconds
 
     def _take_over(self, arrived: Arrived) -> None:
         if isinstance(self.path, FastPath):

@@ -94,7 +94,10 @@ def roll_out(
 
     beliefs = worker.planner.predict(prompts)
     forced = forced or {}
-    dealt = worker.planner.deal(prompts, beliefs, n, forced)[worker.layout.rank]
+    # Rank 0's plan: predictions differ in their last bit from one kind of processor to another.
+    plan = [worker.planner.deal(prompts, beliefs, n, forced)]
+    dist.broadcast_object_list(plan, src=0)
+    dealt = plan[0][worker.layout.rank]
     responses, stats = worker.engine.generate(
         [_request(worker, prompts[index], response_index, forced) for index, response_index in dealt],
         seed=seed,

@@ -5,6 +5,7 @@ import functools
 
 import pytest
 import rollout_ranks as ranks
+import torch.distributed as dist
 
 from flexfloor import parallel
 from flexfloor.launch import run_ranks
@@ -68,7 +69,14 @@ def told(outlook, objective="occupancy", max_slowdown=0.5, rebalances=True, cost
     )
 
 
+def of_its_own(requests):
+    """Guidance whose costs no other rank shares: dear shrinks on all but the first of a group."""
+    is_first = dist.get_rank(parallel.groups().ep) == 0
+    return learned(costs=Costs(a_shrink=0.01 if is_first else 1e6))(requests)
+
+
 WAYS = {
+    "ranks that reckon differently": {"guidance": of_its_own},
     "known": {"guidance": known(1.0)},
     "learned": {"guidance": learned()},
     "fastest": {"guidance": learned(objective="throughput")},
