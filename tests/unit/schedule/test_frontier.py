@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flexfloor.schedule.cost import PassLoad
-from flexfloor.schedule.frontier import DOUBT, PRICES, Curve, Limits, frontier, horizons
+from flexfloor.schedule.frontier import DOUBT, PRICES, Curve, Limits, _shrink_seconds, frontier, horizons
 
 AMPLE = Limits(sequences=10**9, kv_tokens=10**12)
 
@@ -176,3 +176,11 @@ def test_many_rungs_are_thinned_and_the_ends_kept():
     curve = Curve(horizons=np.array([0, 10]), unfinished=np.array([1.0, 0.0]), stored=0.0)
     courses = frontier(curve, 256, range(1, 256), Linear(a_rank=1.0), AMPLE)
     assert courses[-1].next_size == 1
+
+
+def test_only_what_caches_held_can_be_lost():
+    # 100 responses would store 5,000 tokens; two caches hold 400 of them, and one 200
+    curve = Curve(horizons=np.array([0, 10]), unfinished=np.array([100.0, 0.0]), stored=50.0)
+    limits = Limits(sequences=10**6, kv_tokens=200)
+    found = _shrink_seconds(curve, np.array([2, 1]), Linear(a_joining=1.0), limits)
+    assert found[0, 0, 1] == 200.0

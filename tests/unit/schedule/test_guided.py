@@ -97,3 +97,10 @@ def test_work_for_released_ranks_makes_them_leave_earlier():
 def test_told_counts_expected_responses_in_parts():
     assert told(np.array([[1.0, 0.5], [1.0, 0.25]])) == (512, 192)
     assert told(np.zeros((0, 3))) == (0, 0, 0)
+
+
+def test_what_is_unfinished_now_counts_though_nobody_believes_in_it():
+    costs = Linear(a_pass=0.0, a_rank=1.0)
+    nothing = (0,) * len(GRID)
+    told_nothing = [Standing(unfinished=1, kv_tokens=20, finished=0, alive=nothing)] * 4
+    assert guided(costs).next_size(told_nothing, [1, 2, 3], passes=8) == 1
