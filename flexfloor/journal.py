@@ -26,7 +26,7 @@ from flexfloor.ledger.leases import check_leases
 from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
 from flexfloor.ledger.pictures import LEDGER_FILE
 from flexfloor.ledger.store import LedgerFile, read_ledger
-from flexfloor.ledger.types import State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, State, StepRecord
 from flexfloor.parallel import Layout
 from flexfloor.report.write import PAGE_FILE, write_report
 from flexfloor.rollout.types import PassProgress, RolloutStats
@@ -103,6 +103,14 @@ class Journal:
     def shrinking(self) -> AbstractContextManager[None]:
         """Account for a shrink within a rollout."""
         return self.books.state(State.SHRINKING)
+
+    def leased(self, ranks: Sequence[int]) -> AbstractContextManager[None]:
+        """Account for this rank's part in a lease of released ranks to the early update."""
+        return self.books.lease(EARLY_UPDATE, ranks)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Account for a wait within a lease, for something to train."""
+        return self.books.state(State.WAITING)
 
     def generated(self, stats: RolloutStats) -> None:
         """This rank has generated, or left; its own responses were done after `stats.busy_seconds`."""

@@ -22,6 +22,7 @@ from flexfloor.device import is_cpu_host
 from flexfloor.elastic.ladder import Ladder, make_ladder
 from flexfloor.errors import DataError
 from flexfloor.models.build import build_model
+from flexfloor.overlap.config import is_wanted
 from flexfloor.parallel import Layout
 from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
@@ -135,7 +136,13 @@ def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
     if config.elastic.policy == "never":
         return None
     elastic, timeout_seconds = config.elastic, config.launch.timeout_seconds
-    return make_ladder(groups.ep, elastic.rungs, timeout_seconds=timeout_seconds, alone=elastic.detach)
+    return make_ladder(
+        groups.ep,
+        elastic.rungs,
+        timeout_seconds=timeout_seconds,
+        alone=elastic.detach,
+        suffixes=is_wanted(config.overlap, elastic, config.parallel.ep),
+    )
 
 
 def _require_same_prompts(prompts: dict[str, list[Prompt]]) -> None:

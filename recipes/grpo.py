@@ -13,9 +13,11 @@ from pathlib import Path
 from flexfloor.config import Config
 from flexfloor.data.types import Prompt
 from flexfloor.journal import Journal
+from flexfloor.overlap.result import EarlyResult
 from flexfloor.recipes.grpo_run import Run, open_run, save
 from flexfloor.shared_folder import require_shared_folder
 from flexfloor.stages.advantages import form_advantages
+from flexfloor.stages.early_update import EarlyUpdate
 from flexfloor.stages.lengths import prediction_metrics, rollout_lengths
 from flexfloor.stages.old_logprobs import recompute
 from flexfloor.stages.reference import add_reference
@@ -24,6 +26,7 @@ from flexfloor.stages.rollout_metrics import rollout_metrics
 from flexfloor.stages.samples import make_samples, split_mini_batches
 from flexfloor.stages.validate import validate
 from flexfloor.stop import StopRequest
+from flexfloor.train.early_part import EarlyPart
 from flexfloor.train.metrics import mean_over_updates
 from flexfloor.train.types import Sample
 from flexfloor.worker import Worker, set_up
@@ -44,7 +47,8 @@ def train(config: Config) -> None:
         step += 1
         with journal.step(step) as metrics:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
-            rollout = generate(run.worker, journal, prompts, step)
+            early = run.early.begin(prompts, journal, step) if run.early else None
+            rollout = generate(run.worker, journal, prompts, step, early)
             metrics |= rollout_metrics(rollout)
             run.worker.planner.learn([each.response for each in rollout.responses], rollout.stats, step)
             lengths = rollout_lengths(rollout, limit=config.data.max_response_length)
@@ -52,12 +56,14 @@ def train(config: Config) -> None:
             metrics |= prediction_metrics(lengths)
             samples = make_samples(rollout.responses, config.algorithm)
             parts = split_mini_batches(samples, [p.uid for p in prompts], config.actor.ppo_mini_batch_size)
-            parts, compared = compare_policies(run, parts)
+            parts, compared = compare_policies(run, parts, rollout.early)
             with journal.stage("advantage"):
                 parts, formed = form_advantages(parts, config.algorithm)
             metrics |= compared | formed
+            if early:
+                metrics["overlap/trained_fraction"] = rollout.early.trained_fraction(samples)
             metrics["critic/trained_fraction"] = len(samples) / len(rollout.responses)
-            metrics |= update(run, parts)
+            metrics |= update(run, parts, early.part(rollout.early) if early else None)
             is_best = False
             if due(step, trainer.test_freq, trainer.total_training_steps):
                 metrics |= validate(run.worker, journal, step)
@@ -73,8 +79,10 @@ def train(config: Config) -> None:
     journal.finish()
 
 
-def generate(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: int) -> Rollout:
-    """Generate and score the step's responses."""
+def generate(
+    worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: int, early: EarlyUpdate | None
+) -> Rollout:
+    """Generate and score the step's responses; ranks that are released meanwhile begin with the update."""
     rollout, trainer = worker.config.rollout, worker.config.trainer
     with (
         journal.stage("rollout"),
@@ -91,23 +99,30 @@ def generate(worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: 
             on_pass=on_pass,
             on_shrink=journal.shrinking,
             on_generated=journal.generated,
+            early=early,
         )
 
 
-def compare_policies(run: Run, parts: MiniBatches) -> tuple[MiniBatches, dict[str, float]]:
+def compare_policies(
+    run: Run, parts: MiniBatches, early: EarlyResult
+) -> tuple[MiniBatches, dict[str, float]]:
     """Add what the training model and the reference make of the responses, where it is asked for."""
     metrics: dict[str, float] = {}
     if run.worker.config.actor.old_logprobs == "recompute":
         with run.journal.stage("old_log_prob"):
-            parts, metrics = recompute(run.worker, parts)
+            parts, metrics = recompute(run.worker, parts, early.logprobs("old_logprobs"))
     if run.reference is not None:
         with run.journal.stage("ref"):
-            parts = add_reference(run.worker, run.reference, parts)
+            parts = add_reference(run.worker, run.reference, parts, early.logprobs("ref_logprobs"))
     return parts, metrics
 
 
-def update(run: Run, parts: MiniBatches) -> dict[str, float]:
-    """`actor.ppo_epochs` passes over the mini-batches; the metrics are means over the updates."""
+def update(run: Run, parts: MiniBatches, early: EarlyPart | None) -> dict[str, float]:
+    """`actor.ppo_epochs` passes over the mini-batches; the metrics are means over the updates.
+
+    Args:
+        early: what is done of the first mini-batch's update.
+    """
     actor = run.worker.config.actor
     found = []
     with (
@@ -116,7 +131,8 @@ def update(run: Run, parts: MiniBatches) -> dict[str, float]:
     ):
         for _ in range(actor.ppo_epochs):
             for part in parts:
-                found.append(run.train_step.update(part))
+                found.append(run.train_step.update(part, early))
+                early = None
                 bar.advance()
     return mean_over_updates(found)
 

@@ -11,6 +11,7 @@ from flexfloor.data.uid import fingerprint
 from flexfloor.journal import Journal
 from flexfloor.recipes.sft import warm_start
 from flexfloor.stages.best import BestStep
+from flexfloor.stages.early_update import EarlyTraining, train_early
 from flexfloor.stages.reference import keep_reference
 from flexfloor.stages.resume import (
     checkpoint_to_resume,
@@ -38,6 +39,8 @@ class Run:
     train_step: TrainStep
     reference: ReferenceWeights | None
     """None without a KL term."""
+    early: EarlyTraining | None
+    """None where the update waits for the end of generation."""
     best: BestStep
     first_step: int
     """First step that is still to be trained."""
@@ -84,6 +87,7 @@ def _resume(worker: Worker, sampler: PromptSampler, best: BestStep, checkpoint: 
         sampler=sampler,
         train_step=train_step,
         reference=reference,
+        early=train_early(worker, train_step, reference),
         best=best,
         first_step=first_step,
     )
@@ -98,12 +102,14 @@ def _begin(worker: Worker, sampler: PromptSampler, best: BestStep, stop: StopReq
         if config.sft.steps:
             metrics |= warm_start(worker, journal)
         # Built after the warm start: an optimizer may hold copies of the weights it was built from.
+        train_step, reference = build_train_step(worker), keep_reference(worker)
         run = Run(
             worker=worker,
             journal=journal,
             sampler=sampler,
-            train_step=build_train_step(worker),
-            reference=keep_reference(worker),
+            train_step=train_step,
+            reference=reference,
+            early=train_early(worker, train_step, reference),
             best=best,
             first_step=1,
         )

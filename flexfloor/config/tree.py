@@ -13,6 +13,7 @@ from flexfloor.config.trainer import TrainerConfig
 from flexfloor.data.config import DataConfig
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.models.config import ModelConfig
+from flexfloor.overlap.config import OverlapConfig
 from flexfloor.reward.config import RewardConfig
 from flexfloor.rollout.config import RolloutConfig
 from flexfloor.schedule.config import ScheduleConfig
@@ -33,6 +34,7 @@ class Config:
     reward: RewardConfig = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     elastic: ElasticConfig = field(default_factory=ElasticConfig)
+    overlap: OverlapConfig = field(default_factory=OverlapConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)

@@ -17,6 +17,7 @@ from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
 from flexfloor.elastic.config import check_rungs
+from flexfloor.overlap.config import check_overlap
 from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
@@ -84,6 +85,7 @@ def _experts_by_ranks(config: Config) -> None:
 
 def _shrinking(config: Config) -> None:
     check_rungs(config.elastic, config.parallel.ep)
+    check_overlap(config.overlap, config.elastic, config.parallel.ep)
 
 
 def _known_lengths(config: Config) -> None:

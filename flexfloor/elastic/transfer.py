@@ -18,12 +18,18 @@ Parcel = tuple[int, Tensor]
 
 def exchange(sending: Sequence[Parcel], receiving: Sequence[Parcel], group: dist.ProcessGroup) -> None:
     """Send the one, fill the other; returns when both are done. Ranks with neither need not call."""
+    for work in start(sending, receiving, group):
+        work.wait()
+
+
+def start(
+    sending: Sequence[Parcel], receiving: Sequence[Parcel], group: dist.ProcessGroup
+) -> list[dist.Work]:
+    """As `exchange`, but returns at once what is to be waited for; tensors must stay as they are until then."""
     operations = [
         dist.P2POp(function, tensor, dist.get_global_rank(group, position), group)
         for function, parcels in ((dist.isend, sending), (dist.irecv, receiving))
         for position, tensor in parcels
         if tensor.numel()
     ]
-    if operations:
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
+    return dist.batch_isend_irecv(operations) if operations else []

@@ -8,7 +8,8 @@ Invariants:
 - an idle mark outlives a state nested in generating, and ends with `mark_busy` or the generating state;
 - intervals of no length are not written, neighbours that say the same are one interval, but not across
   the start or the end of a lease;
-- only a rank that waits is leased, to one owner at a time, and trains until the lease ends, in the same step.
+- only a rank that waits is leased, to one owner at a time; until the lease ends, in the same step, it trains
+  or waits for something to train.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flexfloor.ledger.types import OTHER, ROLLOUT, Interval, Lease, State, StepRecord, state_of_stage
+from flexfloor.ledger.types import (
+    LEASED_STATES,
+    OTHER,
+    ROLLOUT,
+    Interval,
+    Lease,
+    State,
+    StepRecord,
+    state_of_stage,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,7 +180,7 @@ class Books:
 
     def _new_frame(self, state: State, stage: str | None) -> _Frame:
         stage = stage or self._top.stage
-        is_right = not self._is_leased or state is State.TRAINING
+        is_right = not self._is_leased or state in LEASED_STATES
         assert is_right, f"rank {self.rank}: {state}: {stage} in a lease"
         return _Frame(state=state, stage=stage)
 

@@ -1,7 +1,7 @@
 """Leases of a step, on all ranks: who trained on ranks that were released, and that everybody says the same.
 
 Invariants:
-- `check_leases` passes exactly when each rank trains within its leases, holds one at a time, and each lease
+- `check_leases` passes exactly when each rank trains or waits within its leases, holds one at a time, and each lease
   is noted by all of its ranks and by no other.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from flexfloor.ledger.balance import TOLERANCE_SECONDS
-from flexfloor.ledger.types import Lease, State, StepRecord
+from flexfloor.ledger.types import LEASED_STATES, Lease, StepRecord
 
 
 def check_leases(records: Sequence[StepRecord]) -> None:
@@ -40,7 +40,7 @@ def _check_span(record: StepRecord, lease: Lease, place: str) -> None:
     assert is_inside, f"{place}: a lease to {lease.owner} until {lease.end_s:.6f} s, outside of the step"
     for each in record.intervals:
         overlap = min(each.end_s, lease.end_s) - max(each.start_s, lease.start_s)
-        assert each.state is State.TRAINING or overlap <= TOLERANCE_SECONDS, (
+        assert each.state in LEASED_STATES or overlap <= TOLERANCE_SECONDS, (
             f"{place}: {each.state} for {overlap:.6f} s of a lease to {lease.owner}"
         )
 

@@ -6,7 +6,7 @@ pickled, and kept as JSON.
 Invariants:
 - only a generating interval has an idle part, and that part lies inside the interval;
 - a record's intervals tile `[0, seconds]` (checked by `balance.check_tiling`, Promise 4);
-- in a lease the rank is training, and all ranks of a lease note it (checked by `leases.check_leases`).
+- in a lease the rank trains or waits for something to train, and all ranks of a lease note it (checked by `leases.check_leases`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ class State(StrEnum):
 ROLLOUT = "rollout"
 """Stage in which this step's responses are generated; the only one that counts as occupied."""
 
+EARLY_UPDATE = "early_update"
+"""Stage in which released ranks begin with the update while others still generate."""
+
 OTHER = "other"
 """Stage of the moments that no stage was opened for."""
 
@@ -36,10 +39,15 @@ STATE_OF_STAGE: dict[str, State] = {
     "old_log_prob": State.TRAINING,
     "ref": State.TRAINING,
     "update": State.TRAINING,
+    EARLY_UPDATE: State.TRAINING,
     "sft": State.TRAINING,
 }
 """The state that a stage puts a rank in; in every other stage (reward, advantage, checkpoint, ...)
 neither generation nor training holds the rank, so it is waiting, for what the stage's name says."""
+
+
+LEASED_STATES = (State.TRAINING, State.WAITING)
+"""Of a rank in a lease: it trains, or waits for something to train."""
 
 
 def state_of_stage(stage: str) -> State:

@@ -61,6 +61,8 @@ class RewardPool:
         self._outcomes: queue.SimpleQueue[tuple[_Job, RewardResult | Exception]] = queue.SimpleQueue()
         self._waiting: dict[Key, _Job] = {}
         self._results: dict[Key, RewardResult] = {}
+        self._told: set[Key] = set()
+        """Results that `newly_scored` has returned."""
         self._failures: dict[Key, tuple[_Job, Exception]] = {}
         self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(num_workers)]
         for worker in self._workers:
@@ -90,6 +92,13 @@ class RewardPool:
         self._drain()
         return dict(sorted(self._results.items()))
 
+    def newly_scored(self) -> dict[Key, RewardResult]:
+        """The results that no earlier call has returned; they stay for `collect`."""
+        self._drain()
+        new = {key: result for key, result in self._results.items() if key not in self._told}
+        self._told.update(new)
+        return new
+
     def collect(self) -> dict[Key, RewardResult]:
         """Wait for all submitted responses and hand out their results, which the pool then forgets.
 
@@ -104,7 +113,7 @@ class RewardPool:
         if self._failures:
             job, error = min(self._failures.values(), key=lambda failure: failure[0].key)
             raise RewardError(f"reward of {job}: {type(error).__name__}: {error}") from error
-        results, self._results = self.scored(), {}
+        results, self._results, self._told = self.scored(), {}, set()
         return results
 
     def close(self) -> None:

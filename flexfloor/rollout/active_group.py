@@ -67,6 +67,8 @@ class ActiveGroup:
         self.num_generating = ladder.size
         """Ranks that generate; of a group that has detached, those that did when it parted."""
         self.is_released = self.is_detached = False
+        self.expert_load: list[int] = []
+        """Rows of all ranks that chose each expert until the last shrink."""
         self.finished_elsewhere = 0
         """Responses that ended on ranks of which no more is heard, as far as is known."""
         self.hosted = hosted_at_home(model)
@@ -124,9 +126,9 @@ class ActiveGroup:
         Args:
             expert_load: rows that chose each expert on this rank so far.
         """
-        load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
+        self.expert_load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
         need = self._need(standings, size)
-        after = shrunk(self.placement, size, load, hostable=self.memory.hostable(need))
+        after = shrunk(self.placement, size, self.expert_load, hostable=self.memory.hostable(need))
         self.is_released = leaves = self.index >= size
         if not leaves:
             batch.resize(need.kv_tokens)

@@ -38,6 +38,7 @@ from flexfloor.rollout.guide import Guidance, Guide
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
+from flexfloor.rollout.releases import Releases
 from flexfloor.rollout.stop import StopStrings
 from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStats
 from flexfloor.schedule.admission import Admission
@@ -101,6 +102,7 @@ class RolloutEngine:
         on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
         predict: LengthPredictor | None = None,
         guidance: Guidance | None = None,
+        releases: Releases | None = None,
     ) -> tuple[list[Response], RolloutStats]:
         """Generate this rank's `requests`; every rank of the group must call, also with none.
 
@@ -115,6 +117,7 @@ class RolloutEngine:
             on_shrink: opened around each shrink.
             predict: a schedule's own, by which waiting requests are admitted.
             guidance: a schedule's; needed where elastic.policy is guided, alike on all ranks but its outlook.
+            releases: told of ranks that leave; not of those of a group that detaches.
 
         Returns: the responses in the order in which they ended, and what this rank did.
 
@@ -124,7 +127,7 @@ class RolloutEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            generation = self._new_generation(requests, seed, sampling or self.rollout, predict, guidance)
+            generation = self._new_generation(requests, seed, sampling or self.rollout, predict, guidance, releases)
             return generation.run(on_finished=on_finished, on_pass=on_pass, on_shrink=on_shrink)
         finally:
             self.model.train(was_training)
@@ -154,6 +157,7 @@ class RolloutEngine:
         sampling: SamplingConfig,
         predict: LengthPredictor | None,
         guidance: Guidance | None,
+        releases: Releases | None,
     ) -> Generation:
         longest, most, budget = self._longest_most_and_budget(requests)
         self.require_memory(longest)
@@ -175,7 +179,7 @@ class RolloutEngine:
             room=room,
             guide=self._guide(guidance, room),
         )
-        return Generation(path, batch, active, load)
+        return Generation(path, batch, active, load, releases)
 
     def _guide(self, guidance: Guidance | None, room: Room) -> Guide | None:
         require(

@@ -21,6 +21,7 @@ from flexfloor.rollout.fast_path import FastPath
 from flexfloor.rollout.migration import Arrived
 from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.reference_path import ReferencePath
+from flexfloor.rollout.releases import Releases
 from flexfloor.rollout.types import PassProgress, Response, RolloutStats, ShrinkSample
 
 
@@ -33,7 +34,9 @@ class Generation:
         batch: LiveBatch,
         active: ActiveGroup,
         load: ExpertLoad,
+        releases: Releases | None = None,
     ):
+        self.releases = releases
         self.path, self.batch, self.active, self.load = path, batch, active, load
         self.finished: list[Response] = []
         self.passes = self.shrinks = self.moved_sequences = self.moved_bytes = 0
@@ -58,6 +61,8 @@ class Generation:
                 self._pass(rows, on_finished)
                 if not self.active.is_detached:
                     self._time_pass(time.perf_counter() - began)
+                if self.releases and self.passes % self.active.elastic.interval == 0:
+                    self.releases.at_interval()
                 if self.active.is_due(self.passes):
                     self._decide(on_shrink)
                 began = time.perf_counter()
@@ -128,6 +133,7 @@ class Generation:
             seconds = self._become_fewer(
                 partial(self.active.shrink, size, standings, self.batch, load), on_shrink
             )
+            self._tell_released(size)
             moved = sum(standing.kv_tokens for standing in standings[size:])
             self.shrink_samples.append(
                 ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
@@ -136,6 +142,11 @@ class Generation:
             self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
         else:
             self.moved_sequences += self.active.rebalance(standings, self.batch)
+
+    def _tell_released(self, rung: int) -> None:
+        if self.releases and not self.active.is_released:
+            opens = bool(self.active.exchange([self.releases.opens(rung)])[0][0])
+            self.releases.released(rung, self.active.expert_load, opens=opens)
 
     def _become_fewer(
         self, change: Callable[[], Arrived], on_shrink: Callable[[], AbstractContextManager[None]]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from flexfloor.config import Config
-from flexfloor.stages.old_logprobs import training_logprobs
+from flexfloor.stages.old_logprobs import Key, fill_in
 from flexfloor.train.checkpoint import has_reference, load_weights
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.types import Sample
@@ -51,11 +53,18 @@ def keep_reference(worker: Worker, checkpoint: Path | None = None) -> ReferenceW
 
 
 def add_reference(
-    worker: Worker, reference: ReferenceWeights, parts: Sequence[list[Sample]]
+    worker: Worker,
+    reference: ReferenceWeights,
+    parts: Sequence[list[Sample]],
+    known: Mapping[Key, np.ndarray] | None = None,
 ) -> list[list[Sample]]:
-    """Give each sample the reference's log-probabilities; one swap for all mini-batches."""
+    """Give each sample the reference's log-probabilities; one swap for all mini-batches.
+
+    Args:
+        known: those that were found while others generated.
+    """
     with reference.swapped_in():
-        found = [training_logprobs(worker, part) for part in parts]
+        found = [fill_in(worker, part, known or {}) for part in parts]
     return [
         [dataclasses.replace(s, ref_logprobs=lp) for s, lp in zip(part, logprobs, strict=True)]
         for part, logprobs in zip(parts, found, strict=True)

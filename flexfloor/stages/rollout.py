@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
@@ -22,6 +23,7 @@ from flexfloor.data.tokenizer import decode_response
 from flexfloor.data.types import Prompt
 from flexfloor.elastic.reunion import meet
 from flexfloor.errors import RewardError
+from flexfloor.overlap.result import EarlyResult
 from flexfloor.reward.pool import RewardPool
 from flexfloor.reward.types import RewardResult
 from flexfloor.rollout.config import SamplingConfig
@@ -29,6 +31,9 @@ from flexfloor.rollout.types import PassProgress, Request, Response, RolloutStat
 from flexfloor.schedule.beliefs import Beliefs
 from flexfloor.stages.replay import Lengths
 from flexfloor.worker import Worker
+
+if TYPE_CHECKING:
+    from flexfloor.stages.early_update import EarlyUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,8 @@ class Rollout:
     """By rank."""
     beliefs: Beliefs
     """Of the prompts' lengths, in their order, before the rollout."""
+    early: EarlyResult
+    """What released ranks have trained of it meanwhile."""
 
 
 def roll_out(
@@ -69,6 +76,7 @@ def roll_out(
     on_pass: Callable[[PassProgress], None] | None = None,
     on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
     on_generated: Callable[[RolloutStats], None] | None = None,
+    early: EarlyUpdate | None = None,
 ) -> Rollout:
     """Generate and score `n` responses to each prompt; all ranks call it with the same prompts.
 
@@ -79,6 +87,7 @@ def roll_out(
         on_pass: called before each pass with the group's progress.
         on_shrink: opened around each shrink of the expert group.
         on_generated: called when this rank has generated or was released, and waits for scores and others.
+        early: what released ranks do meanwhile.
 
     Raises RewardError on every rank when a reward failed on one.
     """
@@ -90,8 +99,12 @@ def roll_out(
     def score(response: Response) -> None:
         text = decode_response(worker.tokenizer, response.token_ids)
         texts[response.uid, response.response_index] = text
+        if early:
+            early.finished(response)
         pool.submit(by_uid[response.uid], response.response_index, text, response.finish_reason)
 
+    if early:
+        early.listen(pool.newly_scored)
     beliefs = worker.planner.predict(prompts)
     forced = forced or {}
     # Rank 0's plan: predictions differ in their last bit from one kind of processor to another.
@@ -106,21 +119,26 @@ def roll_out(
         on_pass=on_pass,
         on_shrink=on_shrink,
         guidance=worker.planner.guidance(prompts, beliefs, forced),
+        releases=early,
     )
     if on_generated:
         on_generated(stats)
+    if early:
+        early.generated(stats)
     results, failure = _collect(pool)
     if worker.engine.elastic.policy != "never":
         meet()
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
     told: list = [None] * worker.layout.world_size
-    dist.all_gather_object(told, (mine, stats, failure))
+    dist.all_gather_object(told, (mine, stats, failure, early.result() if early else EarlyResult()))
+    if early:
+        early.close()
     order = {prompt.uid: index for index, prompt in enumerate(prompts)}
     generated = sorted(
-        (each for rank_responses, _, _ in told for each in rank_responses),
+        (each for rank_responses, *_ in told for each in rank_responses),
         key=lambda each: (order[each[0].uid], each[0].response_index),
     )
-    failures = sorted(failure for _, _, failure in told if failure)
+    failures = sorted(failure for _, _, failure, _ in told if failure)
     if failures:
         if worker.layout.rank == 0:
             write_responses(rescue_path, [_saved(by_uid[each[0].uid], *each) for each in generated])
@@ -131,7 +149,8 @@ def roll_out(
             ScoredResponse(prompt=by_uid[response.uid], response=response, text=text, result=result)
             for response, text, result in generated
         ],
-        stats=[each for _, each, _ in told],
+        stats=[each for _, each, *_ in told],
+        early=EarlyResult.of_all([each for *_, each in told]),
     )
 
 

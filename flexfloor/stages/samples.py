@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flexfloor.data.types import Prompt
 from flexfloor.stages.rollout import ScoredResponse
 from flexfloor.train.advantage import filter_groups
 from flexfloor.train.config import AlgorithmConfig
@@ -37,12 +38,22 @@ def split_mini_batches(
     return parts
 
 
-def _sample(each: ScoredResponse) -> Sample:
+def new_sample(
+    prompt: Prompt, response_index: int, token_ids: Sequence[int], logprobs: Sequence[float], *, reward: float
+) -> Sample:
+    """Of one response; the advantage is still to come."""
     return Sample(
-        uid=each.prompt.uid,
-        response_index=each.response.response_index,
-        prompt_ids=np.array(each.prompt.token_ids, dtype=np.int64),
-        response_ids=np.array(each.response.token_ids, dtype=np.int64),
-        old_logprobs=np.array(each.response.logprobs, dtype=np.float64),
-        reward=each.result.score,
+        uid=prompt.uid,
+        response_index=response_index,
+        prompt_ids=np.array(prompt.token_ids, dtype=np.int64),
+        response_ids=np.array(token_ids, dtype=np.int64),
+        old_logprobs=np.array(logprobs, dtype=np.float64),
+        reward=reward,
+    )
+
+
+def _sample(each: ScoredResponse) -> Sample:
+    response, score = each.response, each.result.score
+    return new_sample(
+        each.prompt, response.response_index, response.token_ids, response.logprobs, reward=score
     )

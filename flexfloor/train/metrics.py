@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.distributed as dist
 
+from flexfloor import device
+
 
 class TokenSums:
     """Running sums of named values on this rank, in float64."""
@@ -24,9 +26,12 @@ class TokenSums:
         self._sums[name] = self._sums[name] + total if name in self._sums else total
 
     def reduced(self, group: dist.ProcessGroup) -> dict[str, float]:
-        """Return the sums over the ranks of `group`; all of them call this, with the same names."""
-        names = sorted(self._sums)
-        sums = torch.stack([self._sums[name] for name in names])
+        """Return the sums over the ranks of `group`; all of them call this. A name that a rank lacks is 0."""
+        known: list = [None] * group.size()
+        dist.all_gather_object(known, sorted(self._sums), group=group)
+        names = sorted({name for each in known for name in each})
+        nothing = torch.zeros((), dtype=torch.float64, device=device.current_device())
+        sums = torch.stack([self._sums.get(name, nothing) for name in names])
         dist.all_reduce(sums, group=group)
         return dict(zip(names, sums.tolist(), strict=True))
 

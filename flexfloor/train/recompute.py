@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.distributed as dist
-from megatron.core.process_groups_config import ProcessGroupCollection
 
 from flexfloor import device, heartbeat
 from flexfloor.train.agreement import assert_same_samples
@@ -26,7 +25,7 @@ from flexfloor.train.types import Sample
 def compute_logprobs(
     model: torch.nn.Module,
     samples: Sequence[Sample],
-    groups: ProcessGroupCollection,
+    group: dist.ProcessGroup,
     *,
     micro_batch_tokens: int,
     temperature: float,
@@ -35,23 +34,23 @@ def compute_logprobs(
 
     Args:
         model: the training model, wrapped or not.
-        samples: one mini-batch, the same on every rank.
-        groups: `groups.dp_cp` shares the work.
+        samples: one mini-batch, the same on every rank of `group`.
+        group: shares the work.
         micro_batch_tokens: rows of one forward pass, as in training.
         temperature: what logits are divided by.
     """
-    assert_same_samples(samples, groups.dp_cp)
-    plan = plan_micro_batches([s.num_rows for s in samples], groups.dp_cp.size(), micro_batch_tokens)
+    assert_same_samples(samples, group)
+    plan = plan_micro_batches([s.num_rows for s in samples], group.size(), micro_batch_tokens)
     model.train()
     bounds = np.cumsum([0] + [len(s.response_ids) for s in samples])
     logprobs = torch.zeros(int(bounds[-1]), dtype=torch.float64, device=device.current_device())
-    for members in plan[groups.dp_cp.rank()]:
+    for members in plan[group.rank()]:
         heartbeat.beat()
         batch = pack([samples[i] for i in members], "token-mean", device.current_device())
         logprobs_N, _ = forward_logprobs(model, batch, temperature)
         logprobs[_places(bounds, members).to(logprobs.device)] = logprobs_N.double()
     # each token was computed by one rank and is 0 on the others
-    dist.all_reduce(logprobs, group=groups.dp_cp)
+    dist.all_reduce(logprobs, group=group)
     return np.split(logprobs.cpu().numpy(), bounds[1:-1]) if samples else []
 
 

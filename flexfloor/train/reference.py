@@ -22,6 +22,7 @@ class ReferenceWeights:
     def __init__(self, model: torch.nn.Module) -> None:
         """Keep a copy of the weights that `model` has now."""
         self._model = model
+        self._names = {id(tensor): name for name, tensor in _weights(model)}
         self._host = {name: _to_host(tensor) for name, tensor in _weights(model)}
 
     @contextmanager
@@ -32,6 +33,10 @@ class ReferenceWeights:
             yield
         finally:
             self._change_places()
+
+    def kept(self, parameter: torch.Tensor) -> torch.Tensor:
+        """What the reference has in place of a parameter of the model, on the host."""
+        return self._host[self._names[id(parameter)]]
 
     @torch.no_grad()
     def _change_places(self) -> None:

@@ -28,6 +28,7 @@ from flexfloor import device, heartbeat
 from flexfloor.errors import FlexFloorError
 from flexfloor.train.agreement import assert_same_samples
 from flexfloor.train.batch import pack
+from flexfloor.train.early_part import EarlyPart
 from flexfloor.train.forward import forward_logprobs
 from flexfloor.train.losses.aggregate import loss_denominator
 from flexfloor.train.metrics import TokenSums
@@ -68,8 +69,11 @@ class TrainStep:
         self.groups = groups
         self.micro_batch_tokens = micro_batch_tokens
 
-    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def update(self, samples: Sequence[Sample], early: EarlyPart | None = None) -> dict[str, float]:
         """Take one optimizer step; all ranks call this with the same samples in the same order.
+
+        Args:
+            early: what has been done of it before all ranks met.
 
         Returns: metrics under the objective's section, equal on all ranks: the loss, `kl_loss` where the
             objective has one, `entropy`, the loss's own measures, `grad_norm`, `lr` (of this step) and
@@ -78,35 +82,44 @@ class TrainStep:
         Raises:
             FlexFloorError: the loss or the gradient is not finite.
         """
-        group, section = self.groups.dp_cp, self.objective.section
+        group, section, early = self.groups.dp_cp, self.objective.section, early or EarlyPart()
         assert_same_samples(samples, group)
-        denominator = self._denominator(samples)
+        denominator = self.denominator(samples)
         if not denominator:
+            assert not early.trained, f"{len(early.trained)} samples trained of a mini-batch without tokens"
+            early.settle()
             return {f"{section}/skipped_updates": 1.0}
-        plan = plan_micro_batches([s.num_rows for s in samples], group.size(), self.micro_batch_tokens)
-        mine = [[samples[i] for i in members] for members in plan[group.rank()]]
-        sums = self._accumulate(mine).reduced(group)
+        left = [sample for sample in samples if (sample.uid, sample.response_index) not in early.trained]
+        plan = plan_micro_batches([s.num_rows for s in left], group.size(), self.micro_batch_tokens)
+        mine = [[left[i] for i in members] for members in plan[group.rank()]]
+        if not early.has_begun:
+            self.begin()
+        early.settle()
+        self.accumulate(mine, early.sums)
+        sums = early.sums.reduced(group)
         metrics = self._means(sums, denominator)
-        self._normalize(sum(self._denominator(members) for members in mine), denominator)
+        self._normalize(early.denominator + sum(map(self.denominator, mine)), denominator)
         metrics |= self._step()
         return {f"{section}/{name}": value for name, value in metrics.items()}
 
-    def _denominator(self, samples: Sequence[Sample]) -> int:
+    def denominator(self, samples: Sequence[Sample]) -> int:
+        """What these add to the number that their mini-batch's loss is divided by."""
         lengths = [len(sample.response_ids) for sample in samples]
         objective = self.objective
         return loss_denominator(objective.loss_agg_mode, lengths, objective.max_response_length)
 
-    def _accumulate(self, micro_batches: list[list[Sample]]) -> TokenSums:
-        """Add the gradients of all micro-batches of this rank, from zero, without dividing by anything."""
+    def begin(self) -> None:
+        """Let gradients be of a new mini-batch: nothing has been added yet."""
         self.ddp.train()
         self.ddp.zero_grad_buffer()
         # an earlier step left the buffers themselves as gradients; adding to those counts twice
         self.optimizer.zero_grad()
-        sums = TokenSums()
+
+    def accumulate(self, micro_batches: Sequence[list[Sample]], sums: TokenSums) -> None:
+        """Add the gradients of this rank's micro-batches, without dividing by anything, and to `sums`."""
         for members in micro_batches:
             heartbeat.beat()
             self._backward(members, sums)
-        return sums
 
     def _backward(self, members: list[Sample], sums: TokenSums) -> None:
         objective = self.objective

@@ -100,14 +100,54 @@ def test_a_leased_rank_is_not_leased_again_nor_does_anything_else() -> None:
     books = new_books()
     with books.lease("update", [1]):
         refuse_lease(books, "ref", [1], "rank 1: a lease to ref while it is training: update")
-        for state in (State.GENERATING, State.SHRINKING, State.WAITING):
+        for state in (State.GENERATING, State.SHRINKING):
             with pytest.raises(AssertionError, match=f"rank 1: {state}: update in a lease"):
                 books.enter(state)
-        with pytest.raises(AssertionError, match="rank 1: waiting: reward in a lease"), books.stage("reward"):
+        message = "rank 1: generating: validation in a lease"
+        with pytest.raises(AssertionError, match=message), books.stage("validation"):
             pass
         with books.stage("old_log_prob"):
             pass
     assert [lease.owner for lease in books.close_step().leases] == ["update"]
+
+
+def test_a_leased_rank_may_wait_for_something_to_train() -> None:
+    clock = HandClock()
+    books = Books(1, clock)
+    books.open_step(4)
+    with books.stage("rollout"):
+        clock.now += 2
+        books.release()
+        with books.lease("update", [1, 2]):
+            clock.now += 3
+            with books.state(State.WAITING):
+                clock.now += 4
+            clock.now += 5
+    record = books.close_step()
+    assert [(each.end_s, str(each.state), each.stage) for each in record.intervals] == [
+        (2.0, "generating", "rollout"),
+        (5.0, "training", "update"),
+        (9.0, "waiting", "update"),
+        (14.0, "training", "update"),
+    ]
+    check_leases([replace(record, rank=0, leases=()), record, replace(record, rank=2)])
+
+
+def test_a_lease_that_grows_ends_and_another_begins_at_once() -> None:
+    clock = HandClock()
+    books = Books(2, clock)
+    books.open_step(4)
+    with books.stage("rollout"):
+        books.release()
+        with books.lease("update", [2, 3]):
+            clock.now += 3
+        with books.lease("update", [1, 2, 3]):
+            clock.now += 1
+    record = books.close_step()
+    assert [(each.ranks, each.start_s, each.end_s) for each in record.leases] == [
+        ((2, 3), 0.0, 3.0),
+        ((1, 2, 3), 3.0, 4.0),
+    ]
 
 
 def test_a_lease_that_is_open_at_the_end_of_the_step_is_refused() -> None:
@@ -142,7 +182,6 @@ def test_what_all_ranks_say_of_their_leases_passes() -> None:
     [
         ({"ranks": (0, 1, 2)}, r"step 4: leases to update of ranks \(0, 1, 2\), noted by rank: \{1: 1\}"),
         ({"owner": "ref"}, r"step 4: leases to .* noted by rank: "),
-        ({"end_s": 6.25}, r"rank 1, step 4: waiting for 0.250000 s of a lease to update"),
         ({"start_s": 1.5}, r"rank 1, step 4: generating for 0.500000 s of a lease to update"),
         ({"end_s": 12.0}, r"rank 1, step 4: a lease to update until 12.000000 s, outside of the step"),
         (

@@ -1,0 +1,1 @@
+"""Training on released ranks while the others still generate."""

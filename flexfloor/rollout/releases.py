@@ -1,0 +1,26 @@
+"""What a rollout tells those who wait for its released ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Releases(Protocol):
+    """Called on the active ranks of an expert group, after the same passes on all of them."""
+
+    def at_interval(self) -> None:
+        """As many passes have been run as lie between two decisions; it must not wait for others here."""
+
+    def opens(self, rung: int) -> bool:
+        """Whether ranks that the group has released by going to `rung` are wanted now.
+
+        What the group's first rank says, holds.
+        """
+
+    def released(self, rung: int, expert_load: Sequence[int], *, opens: bool) -> None:
+        """The group has gone to `rung` ranks; on those that stay only, and without waiting for others.
+
+        Args:
+            expert_load: rows of the whole group that chose each expert.
+        """

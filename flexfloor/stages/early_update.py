@@ -1,0 +1,191 @@
+"""The update begins on released ranks while the others still generate.
+
+Ranks that generate write down what has its score; the last position of each expert group, which is the
+first to be released, says what its lease does next; whoever is released does as it says. Nobody waits for
+a rank that generates, and no such rank for one that trains: what they tell each other goes through logs.
+
+Invariants:
+- A lease ends within one micro-batch after the last expert group has generated everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from flexfloor import heartbeat
+from flexfloor.data.types import Prompt
+from flexfloor.journal import Journal
+from flexfloor.overlap.complete import CompleteGroups
+from flexfloor.overlap.config import is_wanted, obstacle
+from flexfloor.overlap.duty import Account, Duty
+from flexfloor.overlap.event_log import EventLog
+from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
+from flexfloor.overlap.foreman import Foreman
+from flexfloor.overlap.lease import Key, Lease
+from flexfloor.overlap.lease_experts import LeaseExperts
+from flexfloor.overlap.message_store import message_store
+from flexfloor.overlap.placement import lease_placement
+from flexfloor.overlap.result import EarlyResult
+from flexfloor.reward.types import RewardResult
+from flexfloor.rollout.types import Response, RolloutStats
+from flexfloor.stages.early_samples import EarlySamples
+from flexfloor.train.early_part import EarlyPart
+from flexfloor.train.reference import ReferenceWeights
+from flexfloor.train.step import TrainStep
+from flexfloor.train.types import Sample
+from flexfloor.worker import Worker
+
+log = logging.getLogger(__name__)
+
+Scores = Callable[[], dict[Key, RewardResult]]
+"""What has been scored since the last call."""
+
+
+class EarlyTraining:
+    """What the steps of a run share."""
+
+    def __init__(self, worker: Worker, train_step: TrainStep, reference: ReferenceWeights | None):
+        self.worker, self.train_step = worker, train_step
+        self.experts = LeaseExperts(worker.model, worker.engine.ladder, reference)
+        self.store = message_store(worker.config.launch.timeout_seconds)
+
+    def begin(self, prompts: Sequence[Prompt], journal: Journal, step: int) -> EarlyUpdate:
+        """For the rollout of a step."""
+        return EarlyUpdate(self, prompts, journal, step)
+
+
+def train_early(
+    worker: Worker, train_step: TrainStep, reference: ReferenceWeights | None
+) -> EarlyTraining | None:
+    """As `overlap.mode` asks for it; all ranks call it."""
+    config = worker.config
+    if is_wanted(config.overlap, config.elastic, config.parallel.ep):
+        return EarlyTraining(worker, train_step, reference)
+    if config.overlap.mode == "auto" and worker.layout.rank == 0:
+        log.warning("overlap.mode = auto: off, for %s", obstacle(config.elastic, config.parallel.ep))
+    return None
+
+
+class EarlyUpdate:
+    """Of one step on one rank; the engine tells it of shrinks (`rollout.releases.Releases`)."""
+
+    def __init__(self, training: EarlyTraining, prompts: Sequence[Prompt], journal: Journal, step: int):
+        worker = training.worker
+        self._layout, self._journal, self._experts = worker.layout, journal, training.experts
+        place = {"ep_index": worker.layout.ep_index, "num_ep_groups": worker.layout.edp_size}
+        self._place, self._samples = place, EarlySamples(worker.config, prompts, **place)
+        self._num_responses = worker.config.rollout.n
+        self._round_tokens = worker.config.overlap.rows(worker.config.actor.micro_batch_tokens)
+        name = f"flexfloor/early_update/{step}"
+        self._log = EventLog(training.store, f"{name}/rollout")
+        self._orders = EventLog(training.store, f"{name}/orders/{worker.layout.ep_index}")
+        self._lease = Lease(
+            training.experts, worker.engine.ladder, training.train_step, round_tokens=self._round_tokens
+        )
+        self._is_open = False
+        self._finished: dict[Key, Response] = {}
+        self._scores: Scores = dict
+        self._compared: dict[Key, Sample] = {}
+
+    def listen(self, scores: Scores) -> None:
+        """Take scores from here."""
+        self._scores = scores
+
+    def finished(self, response: Response) -> None:
+        """A response has ended on this rank."""
+        self._finished[response.uid, response.response_index] = response
+
+    def at_interval(self) -> None:
+        """Write down what has been scored since the last time."""
+        if scored := self._scores():
+            told = tuple(self._scored(key, result.score) for key, result in scored.items())
+            self._log.write(Posted(responses=told))
+
+    def opens(self, rung: int) -> bool:
+        """Whether released ranks can train from now on."""
+        return not self._is_open
+
+    def released(self, rung: int, expert_load: Sequence[int], *, opens: bool) -> None:
+        """Tell it to those that wait; send them experts if they become a lease."""
+        opened = None
+        if opens:
+            opened = lease_placement(len(expert_load), self._layout.ep_size, rung, expert_load)
+            self._experts.lend(opened)
+            self._is_open = True
+        if self._layout.ep_rank == 0:
+            self._log.write(Shrunk(ep_index=self._layout.ep_index, rung=rung, opened=opened))
+
+    def generated(self, stats: RolloutStats) -> None:
+        """This rank has generated, or was released: then train until all others have generated too."""
+        if stats.is_released:
+            with heartbeat.stage("early_update"):
+                self._duty().do(self._foreman(), lambda foreman: foreman.note(self._log.read()))
+        elif self._layout.ep_rank == 0:
+            self._log.write(Ended(ep_index=self._layout.ep_index))
+
+    def result(self) -> EarlyResult:
+        """Of this rank's lease, told by one of its ranks."""
+        if not self._gives_orders:
+            return EarlyResult()
+        return EarlyResult(trained=frozenset(self._lease.trained), compared=self._compared)
+
+    def close(self) -> None:
+        """All ranks have met: nobody reads any more."""
+        self._log.clear()
+        self._orders.clear()
+
+    def part(self, result: EarlyResult) -> EarlyPart:
+        """For the update of the first mini-batch.
+
+        Args:
+            result: of all ranks.
+        """
+        return self._lease.part(result.trained)
+
+    @property
+    def _gives_orders(self) -> bool:
+        return self._layout.ep_rank == self._layout.ep_size - 1
+
+    def _foreman(self) -> Foreman | None:
+        if not self._gives_orders:
+            return None
+        return Foreman(
+            CompleteGroups(self._samples.uids, self._num_responses),
+            self._samples.of_group,
+            **self._place,
+            ep_size=self._layout.ep_size,
+            round_tokens=self._round_tokens,
+            compares=self._samples.compares,
+        )
+
+    def _duty(self) -> Duty:
+        first = self._layout.ep_index * self._layout.ep_size
+        return Duty(
+            self._layout.ep_rank,
+            self._layout.ep_size,
+            orders=self._orders,
+            lease=self._lease,
+            compare=self._compare,
+            account=Account(
+                leased=lambda positions: self._journal.leased([first + each for each in positions]),
+                waiting=self._journal.waiting,
+            ),
+            post=self.at_interval,
+        )
+
+    def _compare(self, samples: Sequence[Sample]) -> list[Sample]:
+        recomputes, has_reference = self._samples.recomputes, self._samples.has_reference
+        found = self._lease.compare(samples, recomputes=recomputes, has_reference=has_reference)
+        self._compared |= {(sample.uid, sample.response_index): sample for sample in found}
+        return self._samples.with_advantages(found)
+
+    def _scored(self, key: Key, score: float) -> Scored:
+        response = self._finished[key]
+        return Scored(
+            uid=response.uid,
+            response_index=response.response_index,
+            token_ids=response.token_ids,
+            logprobs=response.logprobs,
+            score=score,
+        )

@@ -1,0 +1,163 @@
+"""Whole steps of the recipe with given lengths and releases: what `test_early_update` runs on each rank."""
+
+import dataclasses
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+
+SMALL = [
+    "recipe=tiny-mixtral",
+    "elastic=on",
+    "elastic.interval=2",
+    "model.num_layers=2",
+    "model.hidden_size=32",
+    "model.moe_ffn_hidden_size=24",
+    "model.num_experts=12",
+    "model.dtype=float64",
+    "model.init_std=0.3",
+    "data.train_size=24",
+    "data.val_size=0",
+    "data.train_batch_size=4",
+    "data.max_response_length=40",
+    "actor.ppo_mini_batch_size=4",
+    "actor.micro_batch_tokens=400",
+    "overlap.micro_batch_tokens=120",
+    "rollout.n=3",
+    "rollout.ignore_eos=true",
+    "sft.steps=0",
+    "trainer.total_training_steps=3",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "trainer.val_before_train=false",
+    "trainer.logger=[jsonl]",
+    f"reward.custom_reward_function.path={Path(__file__).with_name('any_score.py')}",
+]
+LONG = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run of the recipe."""
+
+    words: tuple[str, ...] = ()
+    """Overrides."""
+    releases: tuple[int, ...] = ()
+    """Size of the group after each decision; the last one stays."""
+    pause: float = 0.01
+    """Seconds that a pass takes besides, so that released ranks have time to train."""
+    jitter: int | None = None
+    """Seed of random delays of everything; None = none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a run left on one rank."""
+
+    weights: dict
+    metrics: dict
+    """By step."""
+    trained: list
+    """(uid, response index) of each sample that this rank took gradients of."""
+    tensors: int
+    """Tensors that hold gradients or guests, when the run has ended."""
+    leases: list
+    """(step, ranks) of this rank's leases."""
+
+
+def lengths(prompts, n, step):
+    """One prompt in two is short, so that its group is complete while others generate."""
+    rng = np.random.default_rng(step)
+    return {
+        (prompt.uid, index): int(rng.integers(2, 9)) if place % 2 == 0 else int(rng.integers(20, LONG + 1))
+        for place, prompt in enumerate(prompts)
+        for index in range(n)
+    }
+
+
+def run_cases(cases, folder):
+    """[Found] of this rank, one for each case."""
+    from flexfloor import parallel
+
+    found = []
+    for number, case in enumerate(cases):
+        found.append(run_case(case, Path(folder) / str(number)))
+        parallel.destroy()
+    return found
+
+
+def run_case(case, folder):
+    """One run; all ranks call it."""
+    import torch.distributed as dist
+
+    from flexfloor.config.compose import compose
+    from flexfloor.recipes import grpo
+    from flexfloor.rollout.active_group import ActiveGroup
+    from flexfloor.rollout.generation import Generation
+    from flexfloor.train.step import TrainStep
+    from flexfloor.worker import set_up
+
+    world = dist.get_world_size()
+    words = [*SMALL, f"launch.nproc={world}", f"trainer.default_local_dir={folder}"]
+    config = compose([*words, f"parallel.ep={world}", *case.words])
+    kept, trained = {}, []
+    rng = random.Random(case.jitter * 100 + dist.get_rank()) if case.jitter is not None else None
+
+    def delay(most):
+        if rng:
+            time.sleep(rng.random() * most)
+
+    def set_up_with_lengths(config):
+        kept["worker"] = set_up(config)
+        kept["worker"].planner.forced_lengths = lengths
+        return kept["worker"]
+
+    def next_size(self, standings):
+        decision = self.__dict__["decision"] = self.__dict__.get("decision", -1) + 1
+        wanted = case.releases[min(decision, len(case.releases) - 1)] if case.releases else self.size
+        return min(wanted, self.size)
+
+    def slow_pass(self, *args):
+        time.sleep(case.pause)
+        delay(0.02)
+        return originals["_pass"](self, *args)
+
+    def counting_backward(self, members, sums):
+        trained.extend((sample.uid, sample.response_index) for sample in members)
+        delay(0.03)
+        return originals["_backward"](self, members, sums)
+
+    originals = {"_pass": Generation._pass, "_backward": TrainStep._backward, "next_size": ActiveGroup.next_size}
+    grpo.set_up = set_up_with_lengths
+    ActiveGroup.next_size, Generation._pass, TrainStep._backward = next_size, slow_pass, counting_backward
+    try:
+        grpo.train(config)
+    finally:
+        grpo.set_up = set_up
+        ActiveGroup.next_size, Generation._pass = originals["next_size"], originals["_pass"]
+        TrainStep._backward = originals["_backward"]
+    return _found(kept["worker"], folder, trained)
+
+
+def _found(worker, folder, trained):
+    import gc
+
+    import torch
+    import torch.distributed as dist
+
+    from flexfloor.journal import LEDGER_FILE
+    from flexfloor.ledger.store import read_ledger
+    from flexfloor.track.jsonl import read_steps
+
+    dist.barrier()
+    gc.collect()
+    records = [each for step in read_ledger(folder / LEDGER_FILE) for each in step]
+    mine = [each for each in records if each.rank == dist.get_rank()]
+    return Found(
+        weights={name: weight.detach().clone().numpy() for name, weight in worker.model.named_parameters()},
+        metrics={line["step"]: line for line in read_steps(folder / "metrics.jsonl")},
+        trained=trained,
+        tensors=sum(type(each) is torch.Tensor and each.requires_grad for each in gc.get_objects()),
+        leases=[(record.step, lease.ranks) for record in mine for lease in record.leases],
+    )
