@@ -77,22 +77,22 @@ class Lease:
         self, samples: Sequence[Sample], *, recomputes: bool, has_reference: bool
     ) -> tuple[Sample, ...]:
         """The samples with log-probabilities of the training model and of the reference, where asked for."""
-        with self.experts.computing():
-            if recomputes:
-                samples = self._with_logprobs(samples, "old_logprobs")
-            if has_reference:
-                with self.experts.reference_in():
-                    samples = self._with_logprobs(samples, "ref_logprobs")
+        if recomputes:
+            samples = self._with_logprobs(samples, "old_logprobs")
+        if has_reference:
+            with self.experts.reference_in():
+                samples = self._with_logprobs(samples, "ref_logprobs")
         return tuple(samples)
 
     def _with_logprobs(self, samples: Sequence[Sample], field: str) -> list[Sample]:
-        found = compute_logprobs(
-            self.train_step.ddp,
-            samples,
-            self.group,
-            micro_batch_tokens=self.round_tokens,
-            temperature=self.train_step.objective.temperature,
-        )
+        with self.experts.computing():
+            found = compute_logprobs(
+                self.train_step.ddp,
+                samples,
+                self.group,
+                micro_batch_tokens=self.round_tokens,
+                temperature=self.train_step.objective.temperature,
+            )
         return [dataclasses.replace(s, **{field: lp}) for s, lp in zip(samples, found, strict=True)]
 
     def part(self, trained: frozenset[Key]) -> EarlyPart:

@@ -41,6 +41,7 @@ class LeaseExperts:
         layers = [layer.expert_weights() for layer in self._layers]
         self._own = {expert: [weights[expert] for weights in layers] for expert in layers[0]}
         self._home = home_placement(len(self._own) * ladder.size, ladder.size)
+        self._is_computing = False
         self._forget()
 
     def _forget(self) -> None:
@@ -92,16 +93,20 @@ class LeaseExperts:
         assert self._rung is not None, "this rank is in no lease"
         group = self._ladder.suffixes[self._rung]
         parallel.enter_expert_group(group)
+        self._is_computing = True
         try:
             with computing_as(self._hosted):
                 yield
         finally:
+            self._is_computing = False
             parallel.leave_expert_group(group)
 
     @contextmanager
     def reference_in(self) -> Iterator[None]:
-        """In the block the model is the reference, guests included."""
+        """In the block the model is the reference, guests included; `computing` comes inside of it."""
         assert self._reference is not None, "this run keeps no reference"
+        # Then the layers hold modules that do not name their parameters, and own experts would stay behind.
+        assert not self._is_computing, "the model computes as a lease"
         with self._reference.swapped_in():
             self._guests_change_places()
             try:
