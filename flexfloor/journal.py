@@ -23,7 +23,7 @@ from flexfloor.config import Config
 from flexfloor.ledger.balance import check_tiling, settle
 from flexfloor.ledger.books import Books
 from flexfloor.ledger.leases import check_leases
-from flexfloor.ledger.metrics import ledger_metrics, timing_metrics
+from flexfloor.ledger.metrics import ledger_metrics, overlap_metrics, timing_metrics
 from flexfloor.ledger.pictures import LEDGER_FILE
 from flexfloor.ledger.store import LedgerFile, read_ledger
 from flexfloor.ledger.types import EARLY_UPDATE, State, StepRecord
@@ -176,6 +176,7 @@ class Journal:
         logged = {
             **metrics,
             **ledger_metrics(settled, tokens),
+            **overlap_metrics(settled),
             **timings,
             "perf/time_per_step": timings["timing_s/step"],
             names.PEAK_MEMORY: peak_bytes / GIB,

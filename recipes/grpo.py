@@ -133,6 +133,7 @@ def update(run: Run, parts: MiniBatches, early: EarlyPart | None) -> dict[str, f
             for part in parts:
                 found.append(run.train_step.update(part, early))
                 early = None
+                run.worker.planner.learn_training(*run.train_step.take_timing())
                 bar.advance()
     return mean_over_updates(found)
 

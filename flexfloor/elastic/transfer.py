@@ -18,14 +18,13 @@ Parcel = tuple[int, Tensor]
 
 def exchange(sending: Sequence[Parcel], receiving: Sequence[Parcel], group: dist.ProcessGroup) -> None:
     """Send the one, fill the other; returns when both are done. Ranks with neither need not call."""
-    for work in start(sending, receiving, group):
-        work.wait()
+    finish(start(sending, receiving, group))
 
 
 def start(
     sending: Sequence[Parcel], receiving: Sequence[Parcel], group: dist.ProcessGroup
 ) -> list[dist.Work]:
-    """As `exchange`, but returns at once what is to be waited for; tensors must stay as they are until then."""
+    """As `exchange`, but returns at once what `finish` waits for; until then tensors stay as they are."""
     operations = [
         dist.P2POp(function, tensor, dist.get_global_rank(group, position), group)
         for function, parcels in ((dist.isend, sending), (dist.irecv, receiving))
@@ -33,3 +32,9 @@ def start(
         if tensor.numel()
     ]
     return dist.batch_isend_irecv(operations) if operations else []
+
+
+def finish(started: Sequence[dist.Work]) -> None:
+    """Return when what `start` returned is done."""
+    for work in started:
+        work.wait()

@@ -1,8 +1,8 @@
 """Leases of a step, on all ranks: who trained on ranks that were released, and that everybody says the same.
 
 Invariants:
-- `check_leases` passes exactly when each rank trains or waits within its leases, holds one at a time, and each lease
-  is noted by all of its ranks and by no other.
+- `check_leases` passes exactly when each rank trains or waits within its leases, holds one at a time, and
+  each lease is noted by all of its ranks and by no other.
 """
 
 from __future__ import annotations

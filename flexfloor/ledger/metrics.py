@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flexfloor.ledger.balance import state_seconds
-from flexfloor.ledger.types import ROLLOUT, Interval, State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, ROLLOUT, Interval, State, StepRecord
 
 TIMING_NAME = {
     ROLLOUT: "gen",
@@ -78,6 +78,26 @@ def ledger_metrics(records: Sequence[StepRecord], num_response_tokens: int) -> d
         metrics["rollout/tokens_per_occupied_second"] = num_response_tokens / held.occupied_s
         metrics["rollout/throughput"] = num_response_tokens / held.wall_s
     return metrics
+
+
+def overlap_metrics(records: Sequence[StepRecord]) -> dict[str, float]:
+    """`overlap/*` of a step in which ranks were leased, in rank-seconds; nothing of another.
+
+    `overlap/hidden_seconds` is training in leases until the last rank had generated, and
+    `overlap/waiting_seconds` what leased ranks waited for something to train.
+    """
+    if not any(record.leases for record in records):
+        return {}
+    end = max((each.end_s for record in records for each in _rollout(record)), default=0.0)
+    seconds = dict.fromkeys((State.TRAINING, State.WAITING), 0.0)
+    for record in records:
+        for each in record.intervals:
+            if each.stage == EARLY_UPDATE:
+                seconds[each.state] += max(0.0, min(each.end_s, end) - each.start_s)
+    return {
+        "overlap/hidden_seconds": seconds[State.TRAINING],
+        "overlap/waiting_seconds": seconds[State.WAITING],
+    }
 
 
 def timing_metrics(records: Sequence[StepRecord]) -> dict[str, float]:

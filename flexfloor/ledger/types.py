@@ -6,7 +6,8 @@ pickled, and kept as JSON.
 Invariants:
 - only a generating interval has an idle part, and that part lies inside the interval;
 - a record's intervals tile `[0, seconds]` (checked by `balance.check_tiling`, Promise 4);
-- in a lease the rank trains or waits for something to train, and all ranks of a lease note it (checked by `leases.check_leases`).
+- in a lease the rank trains or waits for something to train, and all ranks of a lease note it (checked by
+  `leases.check_leases`).
 """
 
 from __future__ import annotations

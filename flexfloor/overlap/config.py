@@ -20,8 +20,8 @@ class OverlapConfig:
     """`on` whenever released ranks can hold all experts and their gradients; `auto` where that is also likely
     to save time; `off` never."""
     micro_batch_tokens: int | None = None
-    """Most rows of one of a lease's forward passes on a rank, which the others wait for at most when they have
-    generated; not given = a quarter of actor.micro_batch_tokens."""
+    """Most rows of a lease's forward pass on a rank: what ranks that have generated may have to wait for; not
+    given = a quarter of actor.micro_batch_tokens."""
 
     def __post_init__(self) -> None:
         require_choice("overlap.mode", self.mode, MODES)

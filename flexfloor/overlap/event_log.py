@@ -30,7 +30,7 @@ class EventLog:
     def write(self, event: Any) -> None:
         """Add an event that can be pickled."""
         key = _key(self._store.add("count", 1))
-        self._store.set(key, pickle.dumps(event))
+        self._store.set(key, pickle.dumps(event))  # type: ignore[arg-type]
         self._written.append(key)
 
     def read(self) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import torch.distributed as dist
 
 from flexfloor.elastic.ladder import Ladder
@@ -48,7 +49,7 @@ class Lease:
         return self.ladder.suffixes[self.rung]
 
     def open(self, rung: int, placement: Placement) -> None:
-        """Begin with the positions from `rung` on; generating ranks have sent their experts by `placement`."""
+        """Begin with the positions from `rung` on; the others have sent their experts by `placement`."""
         assert self.rung is None, f"a lease from {self.rung} on is open already"
         self._enter(rung)
         self.experts.open(rung, placement)
@@ -78,22 +79,29 @@ class Lease:
     ) -> tuple[Sample, ...]:
         """The samples with log-probabilities of the training model and of the reference, where asked for."""
         if recomputes:
-            samples = self._with_logprobs(samples, "old_logprobs")
+            found = self._logprobs(samples)
+            samples = [
+                dataclasses.replace(sample, old_logprobs=logprobs)
+                for sample, logprobs in zip(samples, found, strict=True)
+            ]
         if has_reference:
             with self.experts.reference_in():
-                samples = self._with_logprobs(samples, "ref_logprobs")
+                found = self._logprobs(samples)
+            samples = [
+                dataclasses.replace(sample, ref_logprobs=logprobs)
+                for sample, logprobs in zip(samples, found, strict=True)
+            ]
         return tuple(samples)
 
-    def _with_logprobs(self, samples: Sequence[Sample], field: str) -> list[Sample]:
+    def _logprobs(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         with self.experts.computing():
-            found = compute_logprobs(
+            return compute_logprobs(
                 self.train_step.ddp,
                 samples,
                 self.group,
                 micro_batch_tokens=self.round_tokens,
                 temperature=self.train_step.objective.temperature,
             )
-        return [dataclasses.replace(s, **{field: lp}) for s, lp in zip(samples, found, strict=True)]
 
     def part(self, trained: frozenset[Key]) -> EarlyPart:
         """For the update, once all ranks have met.

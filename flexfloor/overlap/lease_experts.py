@@ -24,7 +24,7 @@ from flexfloor.elastic.hosting import HostedLayer, computing_as, hosted_layer
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.elastic.placement import Placement, home_placement
-from flexfloor.elastic.transfer import Parcel, exchange, start
+from flexfloor.elastic.transfer import Parcel, exchange, finish, start
 from flexfloor.overlap.guests import Guest, gradient_dtype
 from flexfloor.train.reference import ReferenceWeights
 
@@ -115,9 +115,8 @@ class LeaseExperts:
                 self._guests_change_places()
 
     def settle(self) -> None:
-        """Bring the gradients of all guests home; all ranks of the expert group call it once they have met."""
-        for work in self._sending:
-            work.wait()
+        """Bring the gradients of all guests home; all ranks of the group call it when they have met."""
+        finish(self._sending)
         if self._opened is not None:
             coming = self._lent() if self._rung is None else []
             self._bring_home(list(self._guests), coming, self._home_group, first=0)

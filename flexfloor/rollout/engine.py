@@ -127,7 +127,9 @@ class RolloutEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            generation = self._new_generation(requests, seed, sampling or self.rollout, predict, guidance, releases)
+            generation = self._new_generation(
+                requests, seed, sampling or self.rollout, predict, guidance, releases
+            )
             return generation.run(on_finished=on_finished, on_pass=on_pass, on_shrink=on_shrink)
         finally:
             self.model.train(was_training)

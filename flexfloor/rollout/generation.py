@@ -145,7 +145,10 @@ class Generation:
 
     def _tell_released(self, rung: int) -> None:
         if self.releases and not self.active.is_released:
-            opens = bool(self.active.exchange([self.releases.opens(rung)])[0][0])
+            guide, budget = self.active.guide, self.active.memory.budget
+            seconds_left = guide.seconds_left if guide else None
+            opens = self.releases.opens(rung, budget=budget, seconds_left=seconds_left)
+            opens = bool(self.active.exchange([int(opens)])[0][0])
             self.releases.released(rung, self.active.expert_load, opens=opens)
 
     def _become_fewer(

@@ -13,6 +13,7 @@ from flexfloor.rollout.types import Response
 from flexfloor.schedule.cost import CostModel
 from flexfloor.schedule.frontier import Limits, horizons
 from flexfloor.schedule.guided import GuidedShrink, told
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
 from flexfloor.schedule.outlook import Outlook, Unfinished
 from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.shrink import Handover, Standing
@@ -31,6 +32,8 @@ class Guidance:
     """Share of the rollout's seconds that the objective `occupancy` may give for rank-seconds."""
     rebalances: bool
     """Whether ranks with room take what waits on others."""
+    training: Training = NO_EARLY_TRAINING
+    """What an expert group's released ranks may train before the rollout ends."""
     explores: bool = False
     """Whether groups shrink by the greedy rule, so that smaller ones and shrinks are measured at all."""
 
@@ -51,6 +54,7 @@ class Guide:
             limits,
             objective=guidance.objective,
             max_slowdown=guidance.max_slowdown,
+            training=guidance.training,
         )
 
     def note(self, ended: Sequence[Response]) -> None:
@@ -66,6 +70,11 @@ class Guide:
     def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
         """Ranks to go on with; see `GuidedShrink.next_size`."""
         return self._shrink.next_size(standings, rungs, passes=passes)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the rollout is likely to end, as of the last guided decision; None before one."""
+        return self._shrink.seconds_left
 
     def rebalance(self, standings: Sequence[Standing]) -> list[Handover]:
         """Who takes what waits on others; nobody unless the guidance says so."""

@@ -12,10 +12,14 @@ class Releases(Protocol):
     def at_interval(self) -> None:
         """As many passes have been run as lie between two decisions; it must not wait for others here."""
 
-    def opens(self, rung: int) -> bool:
+    def opens(self, rung: int, *, budget: int, seconds_left: float | None) -> bool:
         """Whether ranks that the group has released by going to `rung` are wanted now.
 
         What the group's first rank says, holds.
+
+        Args:
+            budget: bytes that a rank may hold.
+            seconds_left: until the rollout is likely to end; None where nobody can tell.
         """
 
     def released(self, rung: int, expert_load: Sequence[int], *, opens: bool) -> None:

@@ -42,6 +42,8 @@ class GuidedShrink:
         """
         self.costs, self.horizons, self.limits = costs, horizons, limits
         self.objective, self.max_slowdown, self.training = objective, max_slowdown, training
+        self.seconds_left: float | None = None
+        """Until the rollout ends on the course that was chosen last."""
         self._elapsed_seconds = self._spent_seconds = 0.0
 
     def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
@@ -65,6 +67,7 @@ class GuidedShrink:
             allowed_seconds=max(0.0, slack),
             training=self.training,
         )
+        self.seconds_left = chosen.wall_seconds
         if chosen.next_size < size:
             self._spent_seconds += max(0.0, chosen.wall_seconds - fastest)
         return chosen.next_size

@@ -21,10 +21,13 @@ from flexfloor.overlap.config import is_wanted, obstacle
 from flexfloor.overlap.duty import Account, Duty
 from flexfloor.overlap.event_log import EventLog
 from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
+from flexfloor.overlap.floor import fits
+from flexfloor.overlap.footprint import lease_memory
 from flexfloor.overlap.foreman import Foreman
 from flexfloor.overlap.lease import Key, Lease
 from flexfloor.overlap.lease_experts import LeaseExperts
 from flexfloor.overlap.message_store import message_store
+from flexfloor.overlap.pays import loss
 from flexfloor.overlap.placement import lease_placement
 from flexfloor.overlap.result import EarlyResult
 from flexfloor.reward.types import RewardResult
@@ -72,6 +75,7 @@ class EarlyUpdate:
 
     def __init__(self, training: EarlyTraining, prompts: Sequence[Prompt], journal: Journal, step: int):
         worker = training.worker
+        self._worker = worker
         self._layout, self._journal, self._experts = worker.layout, journal, training.experts
         place = {"ep_index": worker.layout.ep_index, "num_ep_groups": worker.layout.edp_size}
         self._place, self._samples = place, EarlySamples(worker.config, prompts, **place)
@@ -102,9 +106,35 @@ class EarlyUpdate:
             told = tuple(self._scored(key, result.score) for key, result in scored.items())
             self._log.write(Posted(responses=told))
 
-    def opens(self, rung: int) -> bool:
-        """Whether released ranks can train from now on."""
-        return not self._is_open
+    def opens(self, rung: int, *, budget: int, seconds_left: float | None) -> bool:
+        """Whether released ranks become a lease now: they have the memory, and it may save time."""
+        if self._is_open:
+            return False
+        memory = lease_memory(
+            self._worker.model,
+            budget=budget,
+            training=self._worker.engine.training_bytes,
+            has_reference=self._samples.has_reference,
+        )
+        ep_size = self._layout.ep_size
+        placement = lease_placement(self._worker.config.model.num_experts, ep_size, rung)
+        return fits(memory, placement, ep_size=ep_size, rows=self._round_tokens) and not self._loss(
+            rung, seconds_left
+        )
+
+    def _loss(self, rung: int, seconds_left: float | None) -> str:
+        if self._worker.config.overlap.mode != "auto":
+            return ""
+        reason = loss(
+            self._worker.planner.costs,
+            ep_size=self._layout.ep_size,
+            rung=rung,
+            round_tokens=self._round_tokens,
+            seconds_left=seconds_left,
+        )
+        if reason and self._layout.rank == 0:
+            log.info("overlap.mode = auto: nobody trains early in this step: %s", reason)
+        return reason
 
     def released(self, rung: int, expert_load: Sequence[int], *, opens: bool) -> None:
         """Tell it to those that wait; send them experts if they become a lease."""
@@ -124,7 +154,7 @@ class EarlyUpdate:
         elif self._layout.ep_rank == 0:
             self._log.write(Ended(ep_index=self._layout.ep_index))
 
-    def result(self) -> EarlyResult:
+    def told(self) -> EarlyResult:
         """Of this rank's lease, told by one of its ranks."""
         if not self._gives_orders:
             return EarlyResult()

@@ -12,7 +12,6 @@ from flexfloor.train.recompute import compute_logprobs
 from flexfloor.train.types import Sample
 from flexfloor.worker import Worker
 
-
 Key = tuple[str, int]
 """(uid, response index)"""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 
 from flexfloor.config import Config
 from flexfloor.data.types import Prompt
@@ -28,12 +29,15 @@ from flexfloor.schedule.fitted_cost import FittedCost
 from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.history_file import read_history, write_history
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
 from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
 from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 from flexfloor.stages.replay import Lengths, Replay
 
 HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
+COMPLETE_SHARE = 0.9
+"""Of the groups, those that are taken to be complete before the rollout ends."""
 DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS, "oracle": DEALS}
 """By `schedule.policy`: the ways to deal that are compared."""
 
@@ -66,11 +70,7 @@ class Planner:
     ) -> list[list[tuple[int, int]]]:
         """(index of the prompt, response index) of each rank's responses, in the order of admission."""
         policy = self.config.schedule.policy
-        tokens = [len(prompt.token_ids) for prompt in prompts]
-        wanted = Wanted.expected(tokens, beliefs, n=n, limit=self._limit)
-        if forced and policy == "oracle":
-            known = [[forced[prompt.uid, index] for index in range(n)] for prompt in prompts]
-            wanted = replace(wanted, lengths=np.array(known, dtype=float))
+        wanted = self._wanted(prompts, beliefs, n, forced)
         plan = plan_queues(wanted, self._replicas(), self.costs, deals=DEALS_OF[policy])
         queues = plan.queues
         if policy == "longest_first":
@@ -78,8 +78,22 @@ class Planner:
             queues = tuple(queue[np.argsort(-expected[queue // n], kind="stable")] for queue in queues)
         return [[divmod(number, n) for number in queue.tolist()] for queue in queues]
 
-    def guidance(self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths) -> Guidance | None:
-        """For the engine; None where it needs none."""
+    def _wanted(self, prompts: Sequence[Prompt], beliefs: Beliefs, n: int, forced: Lengths) -> Wanted:
+        tokens = [len(prompt.token_ids) for prompt in prompts]
+        wanted = Wanted.expected(tokens, beliefs, n=n, limit=self._limit)
+        if forced and self.config.schedule.policy == "oracle":
+            known = [[forced[prompt.uid, index] for index in range(n)] for prompt in prompts]
+            wanted = replace(wanted, lengths=np.array(known, dtype=float))
+        return wanted
+
+    def guidance(
+        self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths, *, trains_early: bool = False
+    ) -> Guidance | None:
+        """For the engine; None where it needs none.
+
+        Args:
+            trains_early: whether released ranks begin with the update.
+        """
         schedule = self.config.schedule
         plans = schedule.policy in ("flexfloor", "oracle")
         if self.config.elastic.policy != "guided" and not plans:
@@ -92,6 +106,7 @@ class Planner:
             objective=schedule.objective,
             max_slowdown=schedule.max_slowdown,
             rebalances=plans,
+            training=self._early_training(prompts, beliefs, forced) if trains_early else NO_EARLY_TRAINING,
             explores=self.costs.num_samples()["shrinks"] == 0,
         )
 
@@ -110,6 +125,30 @@ class Planner:
             for shrink in each.shrink_samples:
                 self.costs.add_shrink(shrink.before, shrink.after, shrink.moved_tokens, shrink.seconds)
         self.costs.refit()
+
+    def learn_training(self, rows: int, seconds: float) -> None:
+        """Take in an update: rows that the first rank has trained, and its seconds; all ranks call it."""
+        told = [(rows, seconds)]
+        dist.broadcast_object_list(told, src=0)
+        rows, seconds = told[0]
+        if rows:
+            self.costs.add_training(rows, seconds)
+            self.costs.refit()
+
+    def _early_training(self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths) -> Training:
+        """What an expert group could train before the rollout ends: all groups but the longest.
+
+        Those that end last are complete when nobody is left to wait for.
+        """
+        config = self.config
+        if not self.costs.num_samples()["training"]:
+            return NO_EARLY_TRAINING
+        wanted = self._wanted(prompts, beliefs, config.rollout.n, forced)
+        rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)[
+            : config.actor.ppo_mini_batch_size
+        ]
+        counted = np.sort(rows)[: int(COMPLETE_SHARE * len(rows))].sum() / self.layout.edp_size
+        return Training(rank_seconds=self.costs.train_seconds(float(counted)), ranks=self.layout.ep_size)
 
     def write(self, folder: Path) -> None:
         """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""

@@ -118,7 +118,7 @@ def roll_out(
         on_finished=score,
         on_pass=on_pass,
         on_shrink=on_shrink,
-        guidance=worker.planner.guidance(prompts, beliefs, forced),
+        guidance=worker.planner.guidance(prompts, beliefs, forced, trains_early=early is not None),
         releases=early,
     )
     if on_generated:
@@ -130,7 +130,7 @@ def roll_out(
         meet()
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
     told: list = [None] * worker.layout.world_size
-    dist.all_gather_object(told, (mine, stats, failure, early.result() if early else EarlyResult()))
+    dist.all_gather_object(told, (mine, stats, failure, early.told() if early else EarlyResult()))
     if early:
         early.close()
     order = {prompt.uid: index for index, prompt in enumerate(prompts)}

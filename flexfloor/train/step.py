@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import torch
@@ -68,6 +69,7 @@ class TrainStep:
         self.objective = objective
         self.groups = groups
         self.micro_batch_tokens = micro_batch_tokens
+        self._rows, self._seconds = 0, 0.0
 
     def update(self, samples: Sequence[Sample], early: EarlyPart | None = None) -> dict[str, float]:
         """Take one optimizer step; all ranks call this with the same samples in the same order.
@@ -117,9 +119,18 @@ class TrainStep:
 
     def accumulate(self, micro_batches: Sequence[list[Sample]], sums: TokenSums) -> None:
         """Add the gradients of this rank's micro-batches, without dividing by anything, and to `sums`."""
+        began = time.perf_counter()
         for members in micro_batches:
             heartbeat.beat()
             self._backward(members, sums)
+            self._rows += sum(sample.num_rows for sample in members)
+        self._seconds += time.perf_counter() - began
+
+    def take_timing(self) -> tuple[int, float]:
+        """Rows that this rank has trained since the last call, and the seconds that it took."""
+        taken = self._rows, self._seconds
+        self._rows, self._seconds = 0, 0.0
+        return taken
 
     def _backward(self, members: list[Sample], sums: TokenSums) -> None:
         objective = self.objective

@@ -48,7 +48,7 @@ class Case:
     pause: float = 0.01
     """Seconds that a pass takes besides, so that released ranks have time to train."""
     jitter: int | None = None
-    """Seed of random delays of everything; None = none."""
+    """Seed of releases and of delays of everything; None = as `releases` say, and no delays."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,11 @@ class Found:
     """By step."""
     trained: list
     """(uid, response index) of each sample that this rank took gradients of."""
-    tensors: int
-    """Tensors that hold gradients or guests, when the run has ended."""
+    held_bytes: list
+    """In tensors, after each update."""
+    guests_before: list
+    """Experts that this rank holds as guests, before each update."""
+    guests_after: list
     leases: list
     """(step, ranks) of this rank's leases."""
 
@@ -91,6 +94,7 @@ def run_case(case, folder):
     """One run; all ranks call it."""
     import torch.distributed as dist
 
+    from flexfloor import heartbeat
     from flexfloor.config.compose import compose
     from flexfloor.recipes import grpo
     from flexfloor.rollout.active_group import ActiveGroup
@@ -101,7 +105,7 @@ def run_case(case, folder):
     world = dist.get_world_size()
     words = [*SMALL, f"launch.nproc={world}", f"trainer.default_local_dir={folder}"]
     config = compose([*words, f"parallel.ep={world}", *case.words])
-    kept, trained = {}, []
+    kept, trained, held_bytes, guests_before, guests_after = {}, [], [], [], []
     rng = random.Random(case.jitter * 100 + dist.get_rank()) if case.jitter is not None else None
 
     def delay(most):
@@ -115,6 +119,8 @@ def run_case(case, folder):
 
     def next_size(self, standings):
         decision = self.__dict__["decision"] = self.__dict__.get("decision", -1) + 1
+        if case.jitter is not None:
+            return random.Random(f"{case.jitter}/{heartbeat.now().step}/{decision}").randint(1, self.size)
         wanted = case.releases[min(decision, len(case.releases) - 1)] if case.releases else self.size
         return min(wanted, self.size)
 
@@ -123,27 +129,63 @@ def run_case(case, folder):
         delay(0.02)
         return originals["_pass"](self, *args)
 
+    def measured_update(self, *args):
+        guests_before.append(_num_guests())
+        metrics = originals["update"](self, *args)
+        guests_after.append(_num_guests())
+        held_bytes.append(_held_bytes())
+        return metrics
+
     def counting_backward(self, members, sums):
         trained.extend((sample.uid, sample.response_index) for sample in members)
         delay(0.03)
         return originals["_backward"](self, members, sums)
 
-    originals = {"_pass": Generation._pass, "_backward": TrainStep._backward, "next_size": ActiveGroup.next_size}
+    changed = {
+        "next_size": (ActiveGroup, next_size),
+        "_pass": (Generation, slow_pass),
+        "_backward": (TrainStep, counting_backward),
+        "update": (TrainStep, measured_update),
+    }
+    originals = {name: getattr(owner, name) for name, (owner, _) in changed.items()}
     grpo.set_up = set_up_with_lengths
-    ActiveGroup.next_size, Generation._pass, TrainStep._backward = next_size, slow_pass, counting_backward
+    for name, (owner, function) in changed.items():
+        setattr(owner, name, function)
     try:
         grpo.train(config)
     finally:
         grpo.set_up = set_up
-        ActiveGroup.next_size, Generation._pass = originals["next_size"], originals["_pass"]
-        TrainStep._backward = originals["_backward"]
-    return _found(kept["worker"], folder, trained)
+        for name, (owner, _) in changed.items():
+            setattr(owner, name, originals[name])
+    return Found(
+        **_left(kept["worker"], folder),
+        trained=trained,
+        held_bytes=held_bytes,
+        guests_before=guests_before,
+        guests_after=guests_after,
+    )
 
 
-def _found(worker, folder, trained):
+def _num_guests():
+    import gc
+
+    from flexfloor.overlap.guests import Guest
+
+    gc.collect()
+    return sum(isinstance(each, Guest) for each in gc.get_objects())
+
+
+def _held_bytes():
     import gc
 
     import torch
+
+    gc.collect()
+    held = {each.untyped_storage() for each in gc.get_objects() if type(each) is torch.Tensor}
+    return sum({each.data_ptr(): each.nbytes() for each in held}.values())
+
+
+def _left(worker, folder):
     import torch.distributed as dist
 
     from flexfloor.journal import LEDGER_FILE
@@ -151,13 +193,10 @@ def _found(worker, folder, trained):
     from flexfloor.track.jsonl import read_steps
 
     dist.barrier()
-    gc.collect()
     records = [each for step in read_ledger(folder / LEDGER_FILE) for each in step]
     mine = [each for each in records if each.rank == dist.get_rank()]
-    return Found(
+    return dict(
         weights={name: weight.detach().clone().numpy() for name, weight in worker.model.named_parameters()},
         metrics={line["step"]: line for line in read_steps(folder / "metrics.jsonl")},
-        trained=trained,
-        tensors=sum(type(each) is torch.Tensor and each.requires_grad for each in gc.get_objects()),
         leases=[(record.step, lease.ranks) for record in mine for lease in record.leases],
     )

@@ -176,4 +176,3 @@ def test_a_round_is_asked_for_all_ranks_of_the_lease():
     # Samples of three rows: one to each of two ranks at a time.
     assert [len(foreman.next_order().samples) for _ in range(3)] == [2, 2, 2]
     assert foreman.next_order() is None
-

@@ -34,9 +34,7 @@ def test_nothing_to_train_is_no_round():
     assert next_round([sample(0, 0)], num_ranks=2, max_tokens=10) == []
 
 
-@given(
-    st.lists(st.integers(0, 60), max_size=40), st.integers(1, 6), st.integers(1, 50)
-)
+@given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 6), st.integers(1, 50))
 def test_a_round_has_one_micro_batch_a_rank_and_the_longest_of_what_waits(lengths, num_ranks, max_tokens):
     waiting = [sample(index, rows) for index, rows in enumerate(lengths)]
     found = next_round(waiting, num_ranks=num_ranks, max_tokens=max_tokens)
