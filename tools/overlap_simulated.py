@@ -1,0 +1,65 @@
+"""The simulated part of `bench_overlap`: modelled GPUs, at the settings of the schedule comparison.
+
+Nothing here was measured on a GPU; table and JSON say so. Training is taken as divisible work, and a lease
+opens when its ranks hold all weights and gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+from rich.table import Table
+from schedule_simulated import EPOCHS, SETTINGS
+
+from flexfloor.config import compose, finite_numbers
+from flexfloor.simulate.comparison import Result, compare
+from flexfloor.simulate.resolve import scenario_of
+
+__all__ = ["SETTINGS", "simulated"]
+
+
+def simulated(settings: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Figures by setting, and a table."""
+    table = Table(
+        "setting",
+        "step over no overlap",
+        "over paged",
+        "over its bound",
+        "hidden of the hideable",
+        "trained early",
+        title="simulated, modelled GPUs",
+    )
+    told = {}
+    for name in settings:
+        found = told[name] = simulate_setting(name)
+        names = ("step_time_over_off", "step_time_over_static", "step_time_over_bound")
+        shares = ("hidden_share", "trained_fraction")
+        table.add_row(name, *(f"{found[n]:.3f}" for n in names), *(f"{found[n]:.0%}" for n in shares))
+    Console().print(table)
+    return told
+
+
+def simulate_setting(name: str) -> dict[str, float]:
+    """One setting: guided by step time, with and without overlap, beside the fixed group."""
+    scenario = scenario_of(compose([f"simulate={name}"], check=finite_numbers))
+    without = replace(scenario, overlap=False)
+    [paged] = compare(without, ["paged"], EPOCHS)
+    [off] = compare(without, ["flexfloor"], EPOCHS, objective="step_time")
+    [on] = compare(replace(scenario, overlap=True), ["flexfloor"], EPOCHS, objective="step_time")
+    gpus, token_s = scenario.num_gpus, scenario.cost.train_seconds(1.0)
+    bound = max(off.wall_s, (off.mean("occupied_s") + off.mean("trained_tokens") * token_s) / gpus)
+    return {
+        "step_time_over_off": round(on.step_s / off.step_s, 3),
+        "hidden_share": round(_hidden_share(on, gpus, token_s), 3),
+        "step_time_over_static": round(on.step_s / paged.step_s, 3),
+        "step_time_over_bound": round(on.step_s / bound, 3),
+        "trained_fraction": round(on.trained_fraction, 3),
+    }
+
+
+def _hidden_share(on: Result, gpus: int, token_s: float) -> float:
+    """Training beside generation over what would fit: all of it, or the time of released ranks."""
+    training = on.mean("trained_tokens") * token_s
+    hideable = min(training, gpus * on.wall_s - on.mean("occupied_s"))
+    return on.mean("overlapped_tokens") * token_s / hideable if hideable > 0 else 1.0
