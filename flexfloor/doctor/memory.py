@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from flexfloor.config import Config
 from flexfloor.doctor.parameters import dense_parameters, expert_parameters
+from flexfloor.models.activations import row_activation_bytes
 from flexfloor.models.config import DTYPE_BYTES
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 PROCESS_BYTES = 450 * 1024**2
 """A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""
-ACTIVATION_FACTOR = 2
-"""What backward and the allocator hold beside what the forward pass keeps; seen on the demo."""
 
 
 def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host: bool) -> int:
@@ -48,9 +47,4 @@ def kv_bytes(config: Config) -> int:
 
 def activation_bytes(config: Config, vocab_size: int) -> int:
     """Bytes that forward and backward of one micro-batch take, logits included."""
-    model = config.model
-    width = model.hidden_size + model.num_attention_heads * model.channels_per_head
-    routed = model.moe_router_topk * (6 * model.hidden_size + 5 * model.moe_ffn_hidden_size)
-    routed += 5 * model.num_shared_experts * model.moe_ffn_hidden_size
-    per_token = model.num_layers * (10 * width + routed) + 4 * vocab_size
-    return ACTIVATION_FACTOR * config.actor.micro_batch_tokens * per_token * DTYPE_BYTES[model.dtype]
+    return config.actor.micro_batch_tokens * row_activation_bytes(config.model, vocab_size)

@@ -1,22 +1,19 @@
-"""Whether released ranks have the memory to train: bytes, and nothing but arithmetic.
+"""Whether released ranks have the memory to train all experts: bytes, and nothing but arithmetic.
 
-A rank of a lease keeps no cache and none of the rollout's copies. It holds its weights, what training keeps
-beside them, a guest's weights, reference and sums of gradients for each expert that it does not own, and
-one micro-batch forward and backward.
+A rank of a lease has no KV cache and no copies for generating. It holds what training keeps, the experts that
+come as guests with the sums of their gradients, and the activations of one micro-batch.
 
 Invariants:
-- A lease that opens under a budget opens under a larger one.
-- Ranks that own more of the experts need no more than others: only guests are added to what each holds.
+- A lease that fits needs no more than the budget on any of its ranks.
+- A lease that fits still fits when it grows, which brings no guest to anyone.
+- A placement that fits also fits a larger budget.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flexfloor.elastic.placement import Placement, home_placement
-
-IMBALANCE = 2
-"""A rank's experts may get so many times the rows that an even load would give them."""
+from flexfloor.elastic.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,30 +22,37 @@ class LeaseMemory:
 
     budget: int
     """That all others may come to."""
-    resident: int
-    """Weights, gradients, state of the optimizer, a reference policy."""
+    weights: int
+    """Of the rank's own model, its experts among them."""
+    training: int
+    """Gradients, state of the optimizer, a reference policy."""
     guest: int
-    """Of one expert in all MoE layers that the rank does not own: weights, reference, sums of gradients."""
-    dense_row: int
-    """That forward and backward keep of one row outside of the routed experts."""
-    routed_row: int
-    """That they keep of it in them."""
+    """One expert that is not the rank's own: weights, sums of gradients, the reference's weights."""
+    row: int
+    """Activations of one row of a micro-batch, forward and backward."""
+    rows: int
+    """Of a micro-batch on a rank."""
 
-    def needed(self, num_guests: int, rows: int) -> int:
-        """Bytes with so many guests and a micro-batch of so many rows."""
-        return self.resident + num_guests * self.guest + rows * (self.dense_row + IMBALANCE * self.routed_row)
+    def needed(self, num_guests: int) -> int:
+        """Bytes of a rank with so many guests."""
+        return self.weights + self.training + self.rows * self.row + num_guests * self.guest
+
+    def hostable_guests(self) -> int:
+        """Guests that a rank can take; below 0 where it cannot even train what it owns."""
+        return (self.budget - self.needed(0)) // self.guest
 
 
-def fits(memory: LeaseMemory, placement: Placement, *, ep_size: int, rows: int) -> bool:
-    """Whether every rank of a lease has the memory for what `placement` gives it.
+def most_guests(placement: Placement, ep_size: int) -> int:
+    """Guests of the position that has most of them.
 
     Args:
-        ep_size: ranks of the whole expert group.
-        rows: of a micro-batch.
+        placement: of a lease in an expert group of `ep_size`.
     """
-    home = home_placement(len(placement.hosts_of), ep_size)
-    guests = [0] * ep_size
-    for own, hosts in zip(home.hosts_of, placement.hosts_of, strict=True):
-        for host in hosts:
-            guests[host] += own != (host,)
-    return memory.needed(max(guests), rows) <= memory.budget
+    each = len(placement.hosts_of) // ep_size
+    hosts = [host for expert, (host,) in enumerate(placement.hosts_of) if host != expert // each]
+    return max((hosts.count(host) for host in set(hosts)), default=0)
+
+
+def fits(memory: LeaseMemory, placement: Placement, ep_size: int) -> bool:
+    """Whether every rank of the lease can hold what `placement` gives it."""
+    return most_guests(placement, ep_size) <= memory.hostable_guests()

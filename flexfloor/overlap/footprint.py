@@ -1,55 +1,44 @@
 """What a built model takes on a rank of a lease, in bytes.
 
-Weights and what training keeps are read off the parameters. What backward needs of a row is a bound by its
-parts: the states around attention and norms, the experts that it chose, its logits.
+Weights are read off the parameters, activations are estimated. A row that is routed may meet any rank, so
+that one rank can get more of them than it sends: twice its share is counted.
 """
 
 from __future__ import annotations
 
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.transformer.transformer_config import TransformerConfig
 
 from flexfloor.elastic.moe_layer import moe_layers
+from flexfloor.models.activations import row_activation_bytes
+from flexfloor.models.config import ModelConfig
 from flexfloor.overlap.floor import LeaseMemory
 from flexfloor.overlap.guests import gradient_dtype
 
-BACKWARD = 2
-"""What backward makes of a row on its way is about as much again as what forward keeps of it."""
-LOGIT_COPIES = 4
-"""Of a row's logits: as they are, scaled, their distribution, their gradient."""
+SKEW = 2
+"""How many times its share of the rows a rank's experts may get."""
 
 
-def lease_memory(model: GPTModel, *, budget: int, training: int, has_reference: bool) -> LeaseMemory:
-    """What a rank takes, the same on all ranks of an expert group.
+def lease_memory(
+    model: GPTModel, shape: ModelConfig, *, budget: int, training: int, rows: int, has_reference: bool
+) -> LeaseMemory:
+    """What a rank of `model` takes, the same on all ranks of an expert group.
 
     Args:
+        shape: what the model was built by.
         budget: bytes that this rank may hold.
-        training: bytes that training keeps beside the weights.
-        has_reference: whether guests come with a reference policy's weights.
+        training: bytes that training keeps (`train.resident`).
+        rows: of a lease's micro-batch.
+        has_reference: whether a reference policy's experts come with the policy's.
     """
-    some = [weight for layer in moe_layers(model) for weight in next(iter(layer.expert_weights().values()))]
-    config, itemsize = model.config, model.config.params_dtype.itemsize
+    layers = [layer.expert_weights() for layer in moe_layers(model)]
+    some = [weight for layer in layers for weight in layer[min(layer)]]
+    held = sum(weight.nbytes * (2 if has_reference else 1) for weight in some)
     vocab_size = model.embedding.word_embeddings.weight.size(0)
-    dense = config.num_layers * _dense_numbers(config) + LOGIT_COPIES * vocab_size
     return LeaseMemory(
         budget=budget,
-        resident=training + sum(weight.nbytes for weight in model.parameters()),
-        guest=sum(w.nbytes * (1 + has_reference) + w.numel() * gradient_dtype(w).itemsize for w in some),
-        dense_row=BACKWARD * itemsize * dense,
-        routed_row=BACKWARD * itemsize * len(moe_layers(model)) * _routed_numbers(config),
+        weights=sum(weight.nbytes for weight in model.parameters()),
+        training=training,
+        guest=held + sum(weight.numel() * gradient_dtype(weight).itemsize for weight in some),
+        row=SKEW * row_activation_bytes(shape, vocab_size),
+        rows=rows,
     )
-
-
-def _dense_numbers(config: TransformerConfig) -> int:
-    """That one layer keeps of a row outside of its routed experts."""
-    channels = config.kv_channels
-    if config.multi_latent_attention:
-        channels = config.qk_head_dim + config.qk_pos_emb_head_dim + config.v_head_dim
-    inner = max(config.moe_shared_expert_intermediate_size or 0, config.ffn_hidden_size)
-    return 10 * (config.hidden_size + config.num_attention_heads * channels) + 5 * inner
-
-
-def _routed_numbers(config: TransformerConfig) -> int:
-    """That one layer keeps of a row in the experts that it chose."""
-    inner = config.moe_ffn_hidden_size or config.ffn_hidden_size
-    return config.moe_router_topk * (6 * config.hidden_size + 5 * inner)

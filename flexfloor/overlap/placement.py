@@ -19,15 +19,22 @@ from flexfloor.elastic.placement import Placement, home_placement, shrunk
 
 
 def lease_placement(
-    num_experts: int, ep_size: int, rung: int, load: Sequence[float] | np.ndarray | None = None
+    num_experts: int,
+    ep_size: int,
+    rung: int,
+    load: Sequence[float] | np.ndarray | None = None,
+    *,
+    guests: int | None = None,
 ) -> Placement:
     """The placement on the positions from `rung` on.
 
     Args:
         load: of each expert, in any unit, to balance what the guests bring; None = all alike.
+        guests: that a position has memory for, enough for all; None = any number.
     """
+    hostable = None if guests is None else num_experts // ep_size + guests
     mirrored = _mirrored(home_placement(num_experts, ep_size), ep_size)
-    return _mirrored(shrunk(mirrored, ep_size - rung, load), ep_size)
+    return _mirrored(shrunk(mirrored, ep_size - rung, load, hostable=hostable), ep_size)
 
 
 def grown(placement: Placement, ep_size: int, rung: int) -> Placement:

@@ -145,11 +145,10 @@ class Generation:
 
     def _tell_released(self, rung: int) -> None:
         if self.releases and not self.active.is_released:
-            guide, budget = self.active.guide, self.active.memory.budget
-            seconds_left = guide.seconds_left if guide else None
-            opens = self.releases.opens(rung, budget=budget, seconds_left=seconds_left)
-            opens = bool(self.active.exchange([int(opens)])[0][0])
-            self.releases.released(rung, self.active.expert_load, opens=opens)
+            guide = self.active.guide
+            wanted = self.releases.guests_wanted(rung, guide.seconds_left if guide else None)
+            guests = self.active.exchange([wanted])[0][0]
+            self.releases.released(rung, self.active.expert_load, guests)
 
     def _become_fewer(
         self, change: Callable[[], Arrived], on_shrink: Callable[[], AbstractContextManager[None]]

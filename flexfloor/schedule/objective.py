@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from flexfloor.schedule.cost import CostModel
 from flexfloor.schedule.frontier import Course
 
 OBJECTIVES = ("step_time", "throughput", "occupancy")
@@ -27,6 +30,23 @@ class Training:
 
 
 NO_EARLY_TRAINING = Training(rank_seconds=0.0, ranks=1)
+
+
+COMPLETE_SHARE = 0.9
+"""Of the groups, those that are taken to be complete before the rollout ends: all but the longest."""
+
+
+def early_training(rows: np.ndarray, costs: CostModel, *, ranks: int, ep_groups: int) -> Training:
+    """What released ranks of one expert group could train before the rollout ends.
+
+    Args:
+        rows: [P] expected of each prompt's responses together; only of what may be trained early.
+        ranks: of the expert group.
+        ep_groups: that share the prompts.
+    """
+    counted = np.sort(rows)[: int(COMPLETE_SHARE * len(rows))].sum() / ep_groups
+    # The ranks share the rows, and a rank's seconds have a constant part.
+    return Training(rank_seconds=ranks * costs.train_seconds(float(counted) / ranks), ranks=ranks)
 
 
 def slack_share(objective: str, max_slowdown: float) -> float:

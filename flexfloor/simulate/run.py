@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flexfloor.schedule.forecast import Replicas
+from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.frontier import Limits, horizons
 from flexfloor.schedule.guided import GuidedShrink
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, early_training
 from flexfloor.schedule.plan import plan_queues
 from flexfloor.simulate.deal import in_order, longest_first
 from flexfloor.simulate.decision import Decision, Guided, SimpleRule
@@ -53,7 +54,8 @@ def _knowledge(policy: Policy, cap: int) -> Knowledge:
 def _groups(
     scenario: Scenario, policy: Policy, knowledge: Knowledge, lengths: StepLengths
 ) -> Iterator[Group]:
-    queues = _queues(scenario, policy, knowledge, lengths)
+    wanted = knowledge.wanted(lengths, scenario.prompt_tokens)
+    queues = _queues(scenario, policy, wanted, lengths)
     work = Workload(
         prompt=lengths.prompt.tolist(),
         tokens=lengths.tokens.tolist(),
@@ -74,7 +76,7 @@ def _groups(
             own,
             rules,
             room=scenario.room,
-            elasticity=_elasticity(scenario, policy, max(map(len, own))),
+            elasticity=_elasticity(scenario, policy, wanted, max(map(len, own))),
             telling=_telling(knowledge.outlook(lengths)),
         )
 
@@ -84,9 +86,8 @@ def _telling(outlook: Outlook | None) -> Telling | None:
 
 
 def _queues(
-    scenario: Scenario, policy: Policy, knowledge: Knowledge, lengths: StepLengths
+    scenario: Scenario, policy: Policy, wanted: Wanted, lengths: StepLengths
 ) -> Sequence[Sequence[int]]:
-    wanted = knowledge.wanted(lengths, scenario.prompt_tokens)
     if policy.dealt is not Dealt.PLANNED:
         queues = in_order(lengths, scenario.num_gpus)
         return queues if policy.dealt is Dealt.IN_ORDER else longest_first(queues, wanted)
@@ -100,14 +101,14 @@ def _queues(
     return [queue.tolist() for queue in plan.queues]
 
 
-def _elasticity(scenario: Scenario, policy: Policy, most: int) -> Elasticity | None:
+def _elasticity(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> Elasticity | None:
     """Args:
     most: responses that a rank of the group begins with.
     """
     if policy.shrink == "never":
         return None
     return Elasticity(
-        _decision(scenario, policy, most),
+        _decision(scenario, policy, wanted, most),
         scenario.open_rungs(),
         memory=scenario.memory,
         num_experts=scenario.model.num_experts,
@@ -117,7 +118,7 @@ def _elasticity(scenario: Scenario, policy: Policy, most: int) -> Elasticity | N
     )
 
 
-def _decision(scenario: Scenario, policy: Policy, most: int) -> Decision:
+def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> Decision:
     if policy.shrink == "guided":
         rule = GuidedShrink(
             scenario.cost,
@@ -125,6 +126,7 @@ def _decision(scenario: Scenario, policy: Policy, most: int) -> Decision:
             Limits(sequences=scenario.max_live, kv_tokens=scenario.room),
             objective=policy.objective,
             max_slowdown=policy.max_slowdown,
+            training=_early_training(scenario, wanted),
         )
         return Guided(rule)
     return SimpleRule(
@@ -132,3 +134,11 @@ def _decision(scenario: Scenario, policy: Policy, most: int) -> Decision:
         sequences_per_rank=max(1, min(most, scenario.max_live)),
         kv_tokens_per_rank=scenario.room,
     )
+
+
+def _early_training(scenario: Scenario, wanted: Wanted) -> Training:
+    if not scenario.overlap:
+        return NO_EARLY_TRAINING
+    rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
+    groups = scenario.num_gpus // scenario.ep
+    return early_training(rows, scenario.cost, ranks=scenario.ep, ep_groups=groups)

@@ -5,6 +5,7 @@ first to be released, says what its lease does next; whoever is released does as
 a rank that generates, and no such rank for one that trains: what they tell each other goes through logs.
 
 Invariants:
+- A lease is opened only if its ranks have the memory for what they are to hold.
 - A lease ends within one micro-batch after the last expert group has generated everything.
 """
 
@@ -13,15 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from flexfloor import heartbeat
+from flexfloor import device, heartbeat
 from flexfloor.data.types import Prompt
+from flexfloor.elastic.floor import UNLIMITED
 from flexfloor.journal import Journal
 from flexfloor.overlap.complete import CompleteGroups
 from flexfloor.overlap.config import is_wanted, obstacle
 from flexfloor.overlap.duty import Account, Duty
 from flexfloor.overlap.event_log import EventLog
 from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
-from flexfloor.overlap.floor import fits
+from flexfloor.overlap.floor import LeaseMemory, fits
 from flexfloor.overlap.footprint import lease_memory
 from flexfloor.overlap.foreman import Foreman
 from flexfloor.overlap.lease import Key, Lease
@@ -51,7 +53,20 @@ class EarlyTraining:
     def __init__(self, worker: Worker, train_step: TrainStep, reference: ReferenceWeights | None):
         self.worker, self.train_step = worker, train_step
         self.experts = LeaseExperts(worker.model, worker.engine.ladder, reference)
+        self.has_reference = reference is not None
         self.store = message_store(worker.config.launch.timeout_seconds)
+
+    def memory(self) -> LeaseMemory:
+        """Of a rank in a lease of this step."""
+        config, engine = self.worker.config, self.worker.engine
+        return lease_memory(
+            self.worker.model,
+            config.model,
+            budget=engine.budget_bytes or device.rank_memory_bytes() or UNLIMITED,
+            training=engine.training_bytes,
+            rows=config.overlap.rows(config.actor.micro_batch_tokens),
+            has_reference=self.has_reference,
+        )
 
     def begin(self, prompts: Sequence[Prompt], journal: Journal, step: int) -> EarlyUpdate:
         """For the rollout of a step."""
@@ -87,7 +102,7 @@ class EarlyUpdate:
         self._lease = Lease(
             training.experts, worker.engine.ladder, training.train_step, round_tokens=self._round_tokens
         )
-        self._is_open = False
+        self._memory, self._is_open = training.memory(), False
         self._finished: dict[Key, Response] = {}
         self._scores: Scores = dict
         self._compared: dict[Key, Sample] = {}
@@ -106,21 +121,15 @@ class EarlyUpdate:
             told = tuple(self._scored(key, result.score) for key, result in scored.items())
             self._log.write(Posted(responses=told))
 
-    def opens(self, rung: int, *, budget: int, seconds_left: float | None) -> bool:
-        """Whether released ranks become a lease now: they have the memory, and it may save time."""
-        if self._is_open:
-            return False
-        memory = lease_memory(
-            self._worker.model,
-            budget=budget,
-            training=self._worker.engine.training_bytes,
-            has_reference=self._samples.has_reference,
-        )
-        ep_size = self._layout.ep_size
-        placement = lease_placement(self._worker.config.model.num_experts, ep_size, rung)
-        return fits(memory, placement, ep_size=ep_size, rows=self._round_tokens) and not self._loss(
-            rung, seconds_left
-        )
+    def guests_wanted(self, rung: int, seconds_left: float | None) -> int:
+        """How many each released rank can hold, if they become a lease now: with the memory for all that come
+        and likely to save time; else 0.
+        """
+        num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
+        placement = lease_placement(num_experts, ep_size, rung)
+        if self._is_open or not fits(self._memory, placement, ep_size) or self._loss(rung, seconds_left):
+            return 0
+        return min(num_experts, self._memory.hostable_guests())
 
     def _loss(self, rung: int, seconds_left: float | None) -> str:
         if self._worker.config.overlap.mode != "auto":
@@ -136,11 +145,12 @@ class EarlyUpdate:
             log.info("overlap.mode = auto: nobody trains early in this step: %s", reason)
         return reason
 
-    def released(self, rung: int, expert_load: Sequence[int], *, opens: bool) -> None:
+    def released(self, rung: int, expert_load: Sequence[int], guests: int) -> None:
         """Tell it to those that wait; send them experts if they become a lease."""
         opened = None
-        if opens:
-            opened = lease_placement(len(expert_load), self._layout.ep_size, rung, expert_load)
+        if guests:
+            ep_size = self._layout.ep_size
+            opened = lease_placement(len(expert_load), ep_size, rung, expert_load, guests=guests)
             self._experts.lend(opened)
             self._is_open = True
         if self._layout.ep_rank == 0:

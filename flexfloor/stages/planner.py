@@ -29,15 +29,13 @@ from flexfloor.schedule.fitted_cost import FittedCost
 from flexfloor.schedule.forecast import Replicas, Wanted
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.history_file import read_history, write_history
-from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, early_training
 from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
 from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
 from flexfloor.stages.replay import Lengths, Replay
 
 HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
-COMPLETE_SHARE = 0.9
-"""Of the groups, those that are taken to be complete before the rollout ends."""
 DEALS_OF = {"static": (IN_ORDER,), "longest_first": (IN_ORDER,), "flexfloor": DEALS, "oracle": DEALS}
 """By `schedule.policy`: the ways to deal that are compared."""
 
@@ -136,19 +134,13 @@ class Planner:
             self.costs.refit()
 
     def _early_training(self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths) -> Training:
-        """What an expert group could train before the rollout ends: all groups but the longest.
-
-        Those that end last are complete when nobody is left to wait for.
-        """
-        config = self.config
+        """What released ranks of an expert group could train of the first mini-batch."""
         if not self.costs.num_samples()["training"]:
             return NO_EARLY_TRAINING
-        wanted = self._wanted(prompts, beliefs, config.rollout.n, forced)
-        rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)[
-            : config.actor.ppo_mini_batch_size
-        ]
-        counted = np.sort(rows)[: int(COMPLETE_SHARE * len(rows))].sum() / self.layout.edp_size
-        return Training(rank_seconds=self.costs.train_seconds(float(counted)), ranks=self.layout.ep_size)
+        wanted = self._wanted(prompts, beliefs, self.config.rollout.n, forced)
+        rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
+        first = rows[: self.config.actor.ppo_mini_batch_size]
+        return early_training(first, self.costs, ranks=self.layout.ep_size, ep_groups=self.layout.edp_size)
 
     def write(self, folder: Path) -> None:
         """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""
