@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-checkpoint validate-simulator chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint validate-simulator chaos test-gpu docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -68,6 +68,9 @@ bench-elastic: setup ## an expert group that shrinks while it generates, over a 
 
 bench-schedule: setup ## schedules over a fixed group: measured on CPU ranks, and simulated on modelled GPUs
 	$(BIN)/python tools/bench_schedule.py
+
+bench-overlap: setup ## steps whose update begins on released ranks over steps whose update waits
+	$(BIN)/python tools/bench_overlap.py
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
 	$(BIN)/python tools/bench_checkpoint.py

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from flexfloor.ledger.metrics import ledger_metrics, occupation, timing_metrics
-from flexfloor.ledger.types import Interval, State, StepRecord
+from flexfloor.ledger.metrics import ledger_metrics, occupation, overlap_metrics, timing_metrics
+from flexfloor.ledger.types import EARLY_UPDATE, Interval, Lease, State, StepRecord
 
 
 def record(rank: int, parts: list[tuple], released_s: float | None = None) -> StepRecord:
@@ -98,3 +100,26 @@ def test_seconds_by_stage_sum_to_the_step() -> None:
     assert timing == pytest.approx(
         {"timing_s/gen": (10 + 5) / 2, "timing_s/update_actor": (2 + 7) / 2, "timing_s/step": 12}
     )
+
+
+def test_training_is_hidden_until_the_last_rank_has_generated() -> None:
+    parts = [
+        (0, 4, "generating", "rollout"),
+        (4, 5, "waiting", "rollout"),
+        (5, 7, "training", EARLY_UPDATE),
+        (7, 8, "waiting", EARLY_UPDATE),
+        (8, 12, "training", EARLY_UPDATE),
+        (12, 13, "training", "update"),
+    ]
+    lease = Lease(owner=EARLY_UPDATE, ranks=(1,), start_s=5, end_s=12)
+    released = replace(record(1, parts, released_s=4), leases=(lease,))
+    stayer = record(0, [(0, 10, "generating", "rollout"), (10, 13, "training", "update")])
+    # Generation ends at 10: 2 s and the first 2 of the last 4 s lie under it.
+    assert overlap_metrics([stayer, released]) == {
+        "overlap/hidden_seconds": 4.0,
+        "overlap/waiting_seconds": 1.0,
+    }
+
+
+def test_a_step_without_leases_has_no_overlap() -> None:
+    assert overlap_metrics(SHRUNK) == {}

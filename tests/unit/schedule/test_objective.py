@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from flexfloor.schedule.frontier import Course
-from flexfloor.schedule.objective import Training, choose, slack_share
+from flexfloor.schedule.objective import Training, choose, early_training, slack_share
 
 
 def course(wall: float, occupied: float, size: int) -> Course:
@@ -48,3 +49,23 @@ def test_only_occupancy_may_slow_a_rollout_by_more_than_estimates_err():
 def test_of_courses_that_occupy_equally_the_earlier_end_is_taken():
     equal = [course(103, 500, 8), course(101, 500, 6)]
     assert choose(equal, objective="occupancy", allowed_seconds=9.0).next_size == 6
+
+
+def test_all_groups_but_the_longest_tenth_are_worth_something_early():
+    rows = np.array([100, 900, 10, 10, 10, 10, 10, 10, 10, 10])
+    # 180 rows for two expert groups of three ranks: 30 a rank, at 1 s each and 5 s more.
+    found = early_training(rows, Costs(), ranks=3, ep_groups=2)
+    assert found == Training(rank_seconds=3 * (5.0 + 30.0), ranks=3)
+
+
+class Costs:
+    """Five seconds, and one for each row."""
+
+    def pass_seconds(self, load):
+        raise AssertionError("no pass is asked for")
+
+    def shrink_seconds(self, before, after, moved_tokens):
+        raise AssertionError("no shrink is asked for")
+
+    def train_seconds(self, tokens):
+        return 5.0 + tokens
