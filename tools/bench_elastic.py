@@ -1,10 +1,14 @@
 """An expert group that shrinks while it generates, over the same engine with a fixed group.
 
 64 responses with long-tailed forced lengths that the engine does not know, dealt in order; float32, one
-thread a rank, all variants taking turns in one run, medians over the rounds. What it does not show: ranks
-with a core or an accelerator each where there are fewer cores than ranks. There a collective also waits
-for the operating system's scheduler, small groups win more than they would elsewhere, and `rank_steps`,
-which counts passes and no time, is the figure to trust.
+thread a rank, all variants taking turns in one run, medians over the rounds. The headline is the guided
+decision, what `elastic=on` stands for in a recipe: it has no history of lengths here, and the costs of passes
+and shrinks that earlier rollouts of this run have shown, the warm-up first. The simple rule, which asks for
+no cost, stands beside it, and in the JSON under `simple_rule`.
+
+What it does not show: ranks with a core or an accelerator each where there are fewer cores than ranks. There
+a collective also waits for the operating system's scheduler, small groups win more than they would elsewhere,
+and `rank_steps`, which counts passes and no time, is the figure to trust.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from flexfloor.rollout.types import Request, RolloutStats
 NUM_SEQUENCES, LONGEST, MEDIAN = 64, 480, 80
 ELASTIC = {
     "never": {"policy": "never"},
+    "guided": {"policy": "guided", "interval": 4},
     "greedy": {"policy": "greedy", "interval": 4},
     "idle": {"policy": "idle", "interval": 4},
     "detach": {"policy": "idle", "interval": 4, "detach": True},
@@ -37,8 +42,9 @@ ELASTIC = {
 """Settings of an engine each."""
 VARIANTS = {
     "fixed group": ("never", "in order"),
-    "shrink, with moves": ("greedy", "in order"),
-    "shrink, with moves, lengths known": ("greedy", "longest first"),
+    "guided, with moves": ("guided", "in order"),
+    "simple rule, with moves": ("greedy", "in order"),
+    "simple rule, with moves, lengths known": ("greedy", "longest first"),
     "shrink, no moves": ("idle", "in order"),
     "shrink, no moves, lengths known": ("idle", "longest first"),
     "detached": ("detach", "in order"),
@@ -73,7 +79,11 @@ def main() -> None:
         found, overhead, copy_ratio = run_ranks(measure, ranks, options.rounds, threads_per_rank=1)[0]
         for name, runs in found.items():
             table.add_row(str(ranks), name, *_cells(runs))
-        told[f"ranks{ranks}"] = compared(found["shrink, with moves"], found["fixed group"])
+        rule = compared(found["simple rule, with moves"], found["fixed group"])
+        told[f"ranks{ranks}"] = {
+            **compared(found["guided, with moves"], found["fixed group"]),
+            "simple_rule": rule,
+        }
         told.setdefault("static_overhead", overhead)
         told.setdefault("copy_ratio", copy_ratio)
     [rates] = run_ranks(rates_over_hugging_face, 1, "mixtral", [NUM_SEQUENCES], 128, 2, threads_per_rank=1)
@@ -116,11 +126,11 @@ def lengths() -> list[int]:
 
 def measure(rounds: int) -> tuple[dict[str, list[Run]], float, float]:
     """(runs by variant, elastic code without a shrink over fixed, a shrink's transfer over a copy)."""
-    engines = _engines()
+    engines, costs = _engines(), new_costs(dist.get_world_size())
     found: dict[str, list[Run]] = {name: [] for name in VARIANTS}
     for turn in range(rounds + 1):
         for name, (elastic, order) in VARIANTS.items():
-            run = timed(engines[elastic], lengths(), order)
+            run = timed(engines[elastic], lengths(), order, costs)
             if turn:
                 found[name].append(run)
     even: dict[str, list[float]] = {policy: [] for policy in ("never", "greedy")}
@@ -159,18 +169,54 @@ def _engines() -> dict:
     }
 
 
-def timed(engine, forced: list[int], order: str) -> Run:
-    """One rollout of responses with these lengths; all ranks call it."""
+def new_costs(world_size: int):
+    """Of passes and shrinks, as far as they have been measured: not at all."""
+    from flexfloor.schedule.fitted_cost import FittedCost
+    from flexfloor.schedule.plain_cost import PlainCost
+
+    return FittedCost(PlainCost(), range(1, world_size + 1))
+
+
+def guidance(costs, requests: list[Request]):
+    """Of a rollout without any history of lengths."""
+    from flexfloor.rollout.guide import Guidance
+    from flexfloor.schedule.history import LengthHistory
+    from flexfloor.schedule.outlook import LearnedLengths
+
+    uids = [request.uid for request in requests]
+    return Guidance(
+        outlook=LearnedLengths(LengthHistory(LONGEST).predict(uids), uids),
+        costs=costs,
+        objective="step_time",
+        max_slowdown=0.0,
+        rebalances=True,
+        explores=costs.num_samples()["shrinks"] == 0,
+    )
+
+
+def learn(costs, stats: RolloutStats) -> None:
+    """What rank 0 measured, on every rank."""
+    costs.add_passes(stats.pass_samples)
+    for each in stats.shrink_samples:
+        costs.add_shrink(each.before, each.after, each.moved_tokens, each.seconds)
+    costs.refit()
+
+
+def timed(engine, forced: list[int], order: str, costs=None) -> Run:
+    """One rollout of responses with these lengths, from which `costs` learn; all ranks call it."""
     from flexfloor.elastic.reunion import meet
 
     mine = own_requests(forced, order)
+    guided = guidance(costs, all_requests(forced)) if engine.elastic.policy == "guided" else None
     dist.barrier()
-    responses, stats = engine.generate(mine, seed=0)
+    responses, stats = engine.generate(mine, seed=0, guidance=guided)
     meet()
     gathered: list = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (sum(len(r.token_ids) for r in responses), stats))
     tokens, all_stats = sum(count for count, _ in gathered), [each for _, each in gathered]
     assert tokens == sum(forced), (tokens, sum(forced))
+    if costs is not None:
+        learn(costs, all_stats[0])
     return as_run(tokens, all_stats)
 
 
@@ -188,10 +234,20 @@ def as_run(tokens: int, stats: list[RolloutStats]) -> Run:
 def own_requests(forced: list[int], order: str) -> list[Request]:
     """This rank's requests: one in so many, or a block of them by length, the longest on rank 0."""
     rank, world = dist.get_rank(), dist.get_world_size()
+    requests = all_requests(forced)
+    if order == "in order":
+        return requests[rank::world]
+    longest_first = sorted(requests, key=lambda request: -(request.forced_length or 0))
+    each = len(requests) // world
+    return longest_first[rank * each : (rank + 1) * each]
+
+
+def all_requests(forced: list[int]) -> list[Request]:
+    """One with each length, in the order of the data."""
     prompts = torch.randint(
         VOCAB_SIZE, (len(forced), PROMPT_TOKENS), generator=torch.Generator().manual_seed(0)
     )
-    requests = [
+    return [
         Request(
             uid=str(index),
             response_index=0,
@@ -201,11 +257,6 @@ def own_requests(forced: list[int], order: str) -> list[Request]:
         )
         for index, prompt in enumerate(prompts.tolist())
     ]
-    if order == "in order":
-        return requests[rank::world]
-    longest_first = sorted(requests, key=lambda request: -(request.forced_length or 0))
-    each = len(requests) // world
-    return longest_first[rank * each : (rank + 1) * each]
 
 
 def copy_ratio(engine, rounds: int) -> float:

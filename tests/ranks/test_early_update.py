@@ -58,7 +58,7 @@ def found(world, ep, kinds):
         for kind in kinds
         for mode in ("off", "on")
     ]
-    limits = {"threads_per_rank": 1, "hang_seconds": 90, "total_timeout_seconds": 500}
+    limits = {"threads_per_rank": 1, "hang_seconds": 90, "total_timeout_seconds": 1500}
     with tempfile.TemporaryDirectory() as folder:
         by_rank = run_ranks(ranks.run_cases, world, cases, folder, **limits)
     return {kind: [runs[2 * place : 2 * place + 2] for runs in by_rank] for place, kind in enumerate(kinds)}
