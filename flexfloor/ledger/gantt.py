@@ -1,17 +1,18 @@
 """A few steps in full: a bar for each rank, coloured by the state that held it.
 
 Invariants:
-- every interval of the steps is drawn, its idle part light and hatched, and dotted while a rank is released;
+- every interval of the steps is drawn: its idle part light and hatched, dotted while a rank is released,
+  darker while it trains early;
 - no shrink is too short to be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, RELEASED_LOOK, SHRINK_LOOK
-from flexfloor.ledger.types import State, StepRecord
+from flexfloor.ledger.palette import COLOUR, EARLY_COLOUR, IDLE_LOOK, RELEASED_LOOK, SHRINK_LOOK
+from flexfloor.ledger.types import Interval, State, StepRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ def draw_rows(axes: Axes, steps: Sequence[Sequence[StepRecord]], starts: Sequenc
     for state in State:
         if state is not State.SHRINKING:
             _draw_bars(axes, bars[state], color=COLOUR[state], linewidth=0)
+    _draw_bars(axes, early_bars(steps, starts), color=EARLY_COLOUR, linewidth=0)
     _draw_bars(axes, idle_bars(steps, starts), **IDLE_LOOK)
     _draw_bars(axes, released_bars(steps, starts), **RELEASED_LOOK)
     _draw_bars(axes, bars[State.SHRINKING], **SHRINK_LOOK)
@@ -43,12 +45,12 @@ def draw_rows(axes: Axes, steps: Sequence[Sequence[StepRecord]], starts: Sequenc
 
 
 def busy_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> dict[State, list[Bar]]:
-    """For each state the bars of its intervals, without idle parts and what `released_bars` has."""
+    """For each state the bars of its intervals, without idle parts and what the others below have."""
     bars: dict[State, list[Bar]] = {state: [] for state in State}
     for start, records in zip(starts, steps, strict=True):
         for record in records:
             for each in record.intervals:
-                if each.is_released:
+                if each.is_released or each.is_early:
                     continue
                 length = each.seconds - each.idle_seconds
                 bars[each.state].append((record.rank, start + each.start_s, length))
@@ -68,12 +70,23 @@ def idle_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) ->
 
 def released_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> list[Bar]:
     """The bars of all intervals in which a rank waits for a generation that it has left."""
+    return _whole_bars(steps, starts, lambda each: each.is_released)
+
+
+def early_bars(steps: Sequence[Sequence[StepRecord]], starts: Sequence[float]) -> list[Bar]:
+    """The bars of all intervals in which a rank trains in a lease."""
+    return _whole_bars(steps, starts, lambda each: each.is_early)
+
+
+def _whole_bars(
+    steps: Sequence[Sequence[StepRecord]], starts: Sequence[float], is_wanted: Callable[[Interval], bool]
+) -> list[Bar]:
     return [
         (record.rank, start + each.start_s, each.seconds)
         for start, records in zip(starts, steps, strict=True)
         for record in records
         for each in record.intervals
-        if each.is_released
+        if is_wanted(each)
     ]
 
 

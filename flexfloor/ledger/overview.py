@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flexfloor.ledger.clock import step_starts
-from flexfloor.ledger.palette import COLOUR, IDLE_COLOUR
-from flexfloor.ledger.types import State, StepRecord
+from flexfloor.ledger.palette import COLOUR, EARLY_COLOUR, IDLE_COLOUR
+from flexfloor.ledger.types import Interval, State, StepRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BLANK, IDLE = 0, 5
+BLANK, IDLE, EARLY = 0, 5, 6
 """Codes of the sampled columns beside the states' own, which are 1 to 4 in the order of `State`."""
 
 
@@ -34,16 +34,20 @@ def sample_states(steps: Sequence[Sequence[StepRecord]], num_columns: int) -> np
     starts = step_starts(steps)
     column_s = (starts[-1] + steps[-1][0].seconds) / num_columns
     num_ranks = max(len(records) for records in steps)
-    held = np.zeros((IDLE + 1, num_ranks, num_columns))  # seconds by code
+    held = np.zeros((EARLY + 1, num_ranks, num_columns))  # seconds by code
     for start, records in zip(starts, steps, strict=True):
         for record in records:
             for interval in record.intervals:
                 begin, end = start + interval.start_s, start + interval.end_s
                 idle = end - interval.idle_seconds
-                _add(held[list(State).index(interval.state) + 1, record.rank], begin, idle, column_s)
+                _add(held[_code(interval), record.rank], begin, idle, column_s)
                 _add(held[IDLE, record.rank], idle, end, column_s)
     held[BLANK] = column_s - held.sum(axis=0)
     return held.argmax(axis=0).astype(np.int8)
+
+
+def _code(interval: Interval) -> int:
+    return EARLY if interval.is_early else list(State).index(interval.state) + 1
 
 
 def _add(held: np.ndarray, begin: float, end: float, column_s: float) -> None:
@@ -63,8 +67,8 @@ def draw_overview(axes: Axes, steps: Sequence[Sequence[StepRecord]], num_columns
 
     codes = sample_states(steps, num_columns)
     end = step_starts(steps)[-1] + steps[-1][0].seconds
-    colours = ListedColormap(["white", *(COLOUR[state] for state in State), IDLE_COLOUR])
+    colours = ListedColormap(["white", *(COLOUR[state] for state in State), IDLE_COLOUR, EARLY_COLOUR])
     extent = (0.0, end, len(codes) - 0.5, -0.5)
     axes.imshow(
-        codes, cmap=colours, vmin=BLANK, vmax=IDLE, extent=extent, aspect="auto", interpolation="nearest"
+        codes, cmap=colours, vmin=BLANK, vmax=EARLY, extent=extent, aspect="auto", interpolation="nearest"
     )

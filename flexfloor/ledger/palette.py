@@ -1,6 +1,7 @@
 """How the picture shows the ledger's states: colours that stay apart for colour-blind eyes and in grey.
 
 The hues are Okabe and Ito's. What is idle keeps its state's hue, light, hatched; a released rank is dotted.
+Early training has the hue of training, darker, and lighter on a dark ground.
 """
 
 from __future__ import annotations
@@ -25,6 +26,14 @@ ON_DARK: dict[State, str] = {**COLOUR, State.WAITING: "#474D54"}
 
 IDLE_ON_DARK = "#12374F"
 """Fill of the idle part on a dark ground."""
+
+EARLY_COLOUR = "#00664B"
+"""Fill of training in a lease."""
+
+EARLY_ON_DARK = "#B5EBD6"
+"""Fill of training in a lease on a dark ground."""
+
+EARLY_MEANING = "training early"
 
 IDLE_LOOK: dict[str, Any] = {
     "facecolor": IDLE_COLOUR,

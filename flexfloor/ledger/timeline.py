@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from flexfloor.ledger.clock import step_starts
 from flexfloor.ledger.gantt import draw_rows
 from flexfloor.ledger.overview import draw_overview
-from flexfloor.ledger.palette import COLOUR, IDLE_LOOK, IDLE_MEANING, INK, RELEASED_LOOK, RELEASED_MEANING
+from flexfloor.ledger.palette import (
+    COLOUR,
+    EARLY_COLOUR,
+    EARLY_MEANING,
+    IDLE_LOOK,
+    IDLE_MEANING,
+    INK,
+    RELEASED_LOOK,
+    RELEASED_MEANING,
+)
 from flexfloor.ledger.panels import Curves, draw_lengths, draw_reward
 from flexfloor.ledger.strip import draw_strip
 from flexfloor.ledger.types import State, StepRecord
@@ -144,6 +153,7 @@ def _draw_head(figure: Figure, layout: _Layout) -> None:
     handles = [Patch(facecolor=COLOUR[state], label=state.value) for state in State]
     handles.insert(1, Patch(label=IDLE_MEANING, **IDLE_LOOK))
     handles.insert(3, Patch(label=RELEASED_MEANING, **RELEASED_LOOK))
+    handles.insert(4, Patch(facecolor=EARLY_COLOUR, label=EARLY_MEANING))
     figure.legend(
         handles=handles,
         loc="center left",

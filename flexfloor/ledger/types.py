@@ -82,6 +82,11 @@ class Interval:
         return self.state is State.WAITING and state_of_stage(self.stage) is State.GENERATING
 
     @property
+    def is_early(self) -> bool:
+        """Whether the rank trains in a lease, while others may still generate."""
+        return self.state is State.TRAINING and self.stage == EARLY_UPDATE
+
+    @property
     def seconds(self) -> float:
         """Length of the interval."""
         return self.end_s - self.start_s

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from flexfloor.ledger.palette import (
     COLOUR,
+    EARLY_COLOUR,
+    EARLY_ON_DARK,
     FAINT_INK,
     IDLE_COLOUR,
     IDLE_ON_DARK,
@@ -22,6 +24,7 @@ LIGHT = {
     **COLOUR,
     **CURVES,
     "idle": IDLE_COLOUR,
+    "early": EARLY_COLOUR,
     "ink": INK,
     "faint": FAINT_INK,
     "dots": "#AAAAAA",
@@ -34,6 +37,7 @@ DARK = {
     **CURVES,
     "p50": "#56B4E9",
     "idle": IDLE_ON_DARK,
+    "early": EARLY_ON_DARK,
     "ink": "#E8EAEC",
     "faint": "#A3A9B0",
     "dots": "#6B727A",

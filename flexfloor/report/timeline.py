@@ -41,6 +41,8 @@ class Kind:
     """Own responses finished, experts still needed."""
     is_released: bool = False
     """The rank waits for a generation that it has left."""
+    is_early: bool = False
+    """The rank trains in a lease, while others may still generate."""
     is_active: bool = False
     """The rank takes part in the step's generation."""
 
@@ -121,6 +123,7 @@ def _kind(each: Interval, is_idle: bool = False) -> Kind:
         stage=each.stage,
         is_idle=is_idle,
         is_released=each.is_released,
+        is_early=each.is_early,
         is_active=each.stage == ROLLOUT and each.state in (State.GENERATING, State.SHRINKING),
     )
 

@@ -7,11 +7,20 @@ import random
 from pathlib import Path
 
 from flexfloor.ledger.store import LedgerFile
-from flexfloor.ledger.types import Interval, State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, Interval, State, StepRecord
 from flexfloor.track.lengths import LengthLog, StepLengths
 
 Part = tuple[float, State, str, float | None]
 """End in seconds of the step, state, stage, and where its idle part begins."""
+
+
+EARLY: list[Part] = [
+    (6.0, State.WAITING, "rollout", None),
+    (7.0, State.TRAINING, EARLY_UPDATE, None),
+    (7.5, State.WAITING, EARLY_UPDATE, None),
+    (8.0, State.TRAINING, EARLY_UPDATE, None),
+]
+"""Of a rank that is leased."""
 
 
 def record(rank: int, step: int, opened_s: float, parts: list[Part]) -> StepRecord:
@@ -32,16 +41,20 @@ def record(rank: int, step: int, opened_s: float, parts: list[Part]) -> StepReco
 
 
 def made_step(step: int, num_ranks: int, opened_s: float, draw: random.Random) -> list[StepRecord]:
-    """8 s of rollout in which the upper half of the ranks leave at 5 s, scoring, 3 s of update."""
+    """8 s of rollout in which the upper half of the ranks leave at 5 s, scoring, 3 s of update.
+
+    The first to leave trains early, from 6 s on but for a wait from 7 to 7.5 s.
+    """
     records = []
     for rank in range(num_ranks):
         leaves = rank >= num_ranks / 2
         done = draw.uniform(3.0, 4.9) if leaves else draw.uniform(5.5, 8.0)
+        after = EARLY if rank == num_ranks - 1 and num_ranks > 1 else [(8.0, State.WAITING, "rollout", None)]
         parts: list[Part] = [
             (0.01, State.WAITING, "other", None),
             (5.0, State.GENERATING, "rollout", done if leaves else None),
             (5.2, State.SHRINKING, "rollout", None),
-            (8.0, State.WAITING, "rollout", None) if leaves else (8.0, State.GENERATING, "rollout", done),
+            *(after if leaves else [(8.0, State.GENERATING, "rollout", done)]),
             (8.3, State.WAITING, "reward", None),
             (11.3, State.TRAINING, "update", None),
             (11.4, State.WAITING, "join", None),

@@ -20,7 +20,7 @@ from browsing import (
 )
 from made_run import make_run
 
-from flexfloor.ledger.palette import COLOUR, ON_DARK
+from flexfloor.ledger.palette import COLOUR, EARLY_COLOUR, EARLY_ON_DARK, ON_DARK
 from flexfloor.ledger.store import read_ledger
 from flexfloor.ledger.types import State
 
@@ -31,12 +31,15 @@ pytestmark = pytest.mark.browser
 def test_the_states_have_the_pictures_colours(reader: Reader, folder: Path, scheme: str) -> None:
     page = reader.open(folder / "report.html", color_scheme=scheme)
     colours = {"light": COLOUR, "dark": ON_DARK}[scheme]
+    colours = {**colours, "early": {"light": EARLY_COLOUR, "dark": EARLY_ON_DARK}[scheme]}
     start = 10 * STEP_S
     for rank, at, state in (
         (0, 1.0, State.GENERATING),
         (7, 5.1, State.SHRINKING),
         (3, 8.1, State.WAITING),
         (7, 10.0, State.TRAINING),
+        (7, 6.5, "early"),
+        (7, 7.2, State.WAITING),
     ):
         assert colour_at(page, rank, start + at) == colours[state], (rank, at)
     keep_screenshot(page, f"report_{scheme}")

@@ -25,7 +25,7 @@ function setUpHead({ run, head, timeline, table }) {
 function setUpLegend() {
   const meanings = {
     generating: "generating", idle: "idle: own responses finished, experts still needed", shrinking: "shrinking",
-    released: "released", training: "training", waiting: "waiting",
+    released: "released", early: "training early, in a lease", training: "training", waiting: "waiting",
   };
   byId("legend").append(...Object.entries(meanings).map(([look, meaning]) => {
     const swatch = element("span", { class: "swatch" });

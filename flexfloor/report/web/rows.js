@@ -3,10 +3,11 @@
 // A pixel shows what held most of its time, so that thousands of steps neither blend nor take long; a shrink
 // is never thinner than two pixels where its step can be told from others.
 
-const LOOKS = ["generating", "idle", "shrinking", "training", "waiting", "released"];
+const LOOKS = ["generating", "idle", "shrinking", "training", "early", "waiting", "released"];
 
 function lookOf(kind) {
   if (kind.is_idle) return "idle";
+  if (kind.is_early) return "early";
   return kind.is_released ? "released" : kind.state;
 }
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfloor.ledger.gantt import busy_bars, idle_bars, released_bars
+from flexfloor.ledger.gantt import busy_bars, early_bars, idle_bars, released_bars
 from flexfloor.ledger.labels import spread_labels
-from flexfloor.ledger.overview import IDLE, sample_states
+from flexfloor.ledger.overview import EARLY, IDLE, sample_states
 from flexfloor.ledger.panels import Curves
 from flexfloor.ledger.strip import place_labels, stage_spans
 from flexfloor.ledger.timeline import draw_timeline
-from flexfloor.ledger.types import Interval, State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, Interval, State, StepRecord
 
 GENERATING, SHRINKING, TRAINING, WAITING = 1, 2, 3, 4  # codes of the overview
 
@@ -75,6 +75,7 @@ def released_step(state: State, stage: str) -> tuple[StepRecord, ...]:
         (State.WAITING, "rollout", True),
         (State.WAITING, "validation", True),
         (State.WAITING, "reward", False),
+        (State.WAITING, EARLY_UPDATE, False),
         (State.TRAINING, "update", False),
     ],
 )
@@ -84,6 +85,29 @@ def test_a_rank_that_left_a_generation_is_told_from_one_that_waits(
     steps, bar = [released_step(state, stage)], (0, 3 + SHORT, 7 - SHORT)
     assert released_bars(steps, [2.0]) == ([bar] if is_released else [])
     assert busy_bars(steps, [2.0])[state] == ([] if is_released else [bar])
+
+
+def test_early_training_is_told_from_what_all_ranks_train() -> None:
+    steps, bar = [released_step(State.TRAINING, EARLY_UPDATE)], (0, 3 + SHORT, 7 - SHORT)
+    assert early_bars(steps, [2.0]) == [bar]
+    assert busy_bars(steps, [2.0])[State.TRAINING] == released_bars(steps, [2.0]) == []
+    assert early_bars([released_step(State.TRAINING, "update")], [2.0]) == []
+    assert sample_states(steps, num_columns=2).tolist() == [[EARLY, EARLY]]
+
+
+def test_the_picture_has_the_shade_of_early_training_where_it_was(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    shade = np.array([0x00, 0x66, 0x4B]) / 255
+
+    def share(state: State, stage: str) -> float:
+        picture = draw_timeline([released_step(state, stage)], tmp_path / "timeline.png")
+        return float((np.abs(imread(picture)[..., :3] - shade).max(axis=-1) < 0.02).mean())
+
+    swatch = share(State.TRAINING, "update")  # of the legend
+    assert 0 < swatch < 0.002
+    # 7 of 8 s of a row that is 0.9 of the picture's width.
+    assert share(State.TRAINING, EARLY_UPDATE) > 50 * swatch
 
 
 def test_shrinks_shorter_than_a_pixel_are_seen(tmp_path: Path) -> None:

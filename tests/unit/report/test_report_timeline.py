@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flexfloor.ledger.types import Interval, State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, Interval, State, StepRecord
 from flexfloor.report.notes import timeline_notes
 from flexfloor.report.timeline import BLANK, lay_out
 
@@ -44,7 +44,12 @@ def told(timeline, block, rank):
         kind = None if index == BLANK else timeline.kinds[index]
         marks = kind and "".join(
             letter
-            for letter, is_so in (("i", kind.is_idle), ("r", kind.is_released), ("a", kind.is_active))
+            for letter, is_so in (
+                ("i", kind.is_idle),
+                ("r", kind.is_released),
+                ("e", kind.is_early),
+                ("a", kind.is_active),
+            )
             if is_so
         )
         found.append((length / 1e6, kind and kind.state, marks))
@@ -66,6 +71,12 @@ def test_a_step_in_full_is_the_ledgers() -> None:
 def test_validation_is_generation_but_takes_no_part_in_the_rollout() -> None:
     timeline = lay_out([[record(0, 0, 0.0, [(1.0, G, "validation", None), (2.0, S, "validation", None)])]])
     assert told(timeline, 0, 0) == [(1.0, G, ""), (1.0, S, "")]
+
+
+def test_training_in_a_lease_is_early() -> None:
+    parts = [(1.0, T, EARLY_UPDATE, None), (3.0, W, EARLY_UPDATE, None), (4.0, T, "update", None)]
+    timeline = lay_out([[record(0, 0, 0.0, parts)]])
+    assert told(timeline, 0, 0) == [(1.0, T, "e"), (2.0, W, ""), (1.0, T, "")]
 
 
 def test_an_interval_that_is_idle_from_its_start_has_no_busy_run() -> None:
