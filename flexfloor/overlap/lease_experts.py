@@ -54,7 +54,10 @@ class LeaseExperts:
         self._sending: list[dist.Work] = []
 
     def lend(self, opened: Placement) -> None:
-        """Send own experts to the lease that is about to be opened; returns at once."""
+        """Send own experts to the lease that is about to be opened; returns at once.
+
+        Until the lease has them, which is before all ranks meet, weights and reference stay as they are here.
+        """
         self._opened = opened
         parcels = [
             (opened.hosts_of[expert][0], tensor)

@@ -195,7 +195,11 @@ def _left(worker, folder):
     records = [each for step in read_ledger(folder / LEDGER_FILE) for each in step]
     mine = [each for each in records if each.rank == dist.get_rank()]
     return dict(
-        weights={name: weight.detach().clone().numpy() for name, weight in worker.model.named_parameters()},
+        weights={
+            name: weight.detach().clone().numpy()
+            for name, weight in (*worker.model.named_parameters(), *worker.model.named_buffers())
+            if weight.requires_grad or name.endswith("expert_bias")
+        },
         metrics={line["step"]: line for line in read_steps(folder / "metrics.jsonl")},
         leases=[(record.step, lease.ranks) for record in mine for lease in record.leases],
     )

@@ -29,7 +29,13 @@ KINDS = {
         "actor.loss_agg_mode=seq-mean-token-sum-norm",
         "actor.entropy_coeff=0.1",
     ),
-    "deepseek": ("recipe=tiny-deepseek", "model.num_experts=12", "model.num_layers=3", *KL),
+    "deepseek": (
+        "recipe=tiny-deepseek",
+        "model.num_experts=12",
+        "model.num_layers=3",
+        "model.moe_router_bias_update_rate=0.01",
+        *KL,
+    ),
     "float32": ("model.dtype=float32",),
 }
 RELEASES = {2: (1,), 3: (2, 2, 1), 4: (4, 3, 3, 1)}

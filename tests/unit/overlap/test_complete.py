@@ -22,6 +22,7 @@ def test_a_group_is_handed_out_when_its_last_response_comes_in_order_of_index():
 def test_prompts_that_nobody_asked_for_are_left_out():
     groups = CompleteGroups(["a"], 1)
     assert groups.add([scored("z", 0), scored("a", 0)]) == [[scored("a", 0)]]
+    assert groups.add([scored("a", 0)]) == []
 
 
 def test_a_response_that_comes_twice_is_a_fault():

@@ -98,7 +98,8 @@ def test_the_end_comes_when_all_expert_groups_have_generated_whatever_is_left():
     foreman = new_foreman(num_ep_groups=2)
     foreman.note([opening(2), Ended(ep_index=0), posted(("a", 0), ("a", 1))])
     assert isinstance(foreman.next_order(), Open)
-    foreman.note([Ended(ep_index=1)])
+    assert isinstance(foreman.next_order(), Train)
+    foreman.note([posted(("b", 0), ("b", 1)), Ended(ep_index=1)])
     assert foreman.next_order() == Over()
 
 
