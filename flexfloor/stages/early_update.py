@@ -18,12 +18,13 @@ from flexfloor import device, heartbeat
 from flexfloor.data.types import Prompt
 from flexfloor.elastic.floor import UNLIMITED
 from flexfloor.journal import Journal
+from flexfloor.ledger.types import EARLY_UPDATE
 from flexfloor.overlap.complete import CompleteGroups
 from flexfloor.overlap.config import is_wanted, obstacle
 from flexfloor.overlap.duty import Account, Duty
 from flexfloor.overlap.event_log import EventLog
 from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
-from flexfloor.overlap.floor import LeaseMemory, fits
+from flexfloor.overlap.floor import LeaseMemory, most_guests
 from flexfloor.overlap.footprint import lease_memory
 from flexfloor.overlap.foreman import Foreman
 from flexfloor.overlap.lease import Key, Lease
@@ -35,6 +36,7 @@ from flexfloor.overlap.result import EarlyResult
 from flexfloor.reward.types import RewardResult
 from flexfloor.rollout.types import Response, RolloutStats
 from flexfloor.stages.early_samples import EarlySamples
+from flexfloor.stages.memory import explaining_shortage
 from flexfloor.train.early_part import EarlyPart
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.step import TrainStep
@@ -54,6 +56,7 @@ class EarlyTraining:
         self.worker, self.train_step = worker, train_step
         self.experts = LeaseExperts(worker.model, worker.engine.ladder, reference)
         self.has_reference = reference is not None
+        self._has_told = False
         self.store = message_store(worker.config.launch.timeout_seconds)
 
     def memory(self) -> LeaseMemory:
@@ -67,6 +70,12 @@ class EarlyTraining:
             rows=config.overlap.rows(config.actor.micro_batch_tokens),
             has_reference=self.has_reference,
         )
+
+    def tell_obstacle(self, reason: str) -> None:
+        """Say once in a run why released ranks have been left waiting, if they have."""
+        if reason and not self._has_told and self.worker.layout.rank == 0:
+            self._has_told = True
+            log.warning("overlap.mode = %s: ranks wait: %s", self.worker.config.overlap.mode, reason)
 
     def begin(self, prompts: Sequence[Prompt], journal: Journal, step: int) -> EarlyUpdate:
         """For the rollout of a step."""
@@ -90,7 +99,7 @@ class EarlyUpdate:
 
     def __init__(self, training: EarlyTraining, prompts: Sequence[Prompt], journal: Journal, step: int):
         worker = training.worker
-        self._worker = worker
+        self._training, self._worker = training, worker
         self._layout, self._journal, self._experts = worker.layout, journal, training.experts
         place = {"ep_index": worker.layout.ep_index, "num_ep_groups": worker.layout.edp_size}
         self._place, self._samples = place, EarlySamples(worker.config, prompts, **place)
@@ -126,24 +135,26 @@ class EarlyUpdate:
         and likely to save time; else 0.
         """
         num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
-        placement = lease_placement(num_experts, ep_size, rung)
-        if self._is_open or not fits(self._memory, placement, ep_size) or self._loss(rung, seconds_left):
+        if self._is_open:
             return 0
-        return min(num_experts, self._memory.hostable_guests())
+        most = most_guests(lease_placement(num_experts, ep_size, rung), ep_size)
+        reason = self._loss(rung, seconds_left)
+        if most > self._memory.hostable_guests():
+            needed, budget = self._memory.needed(most), self._memory.budget
+            reason = f"{ep_size - rung} released ranks need {needed} bytes each and have {budget}"
+        self._training.tell_obstacle(reason)
+        return 0 if reason else min(num_experts, self._memory.hostable_guests())
 
     def _loss(self, rung: int, seconds_left: float | None) -> str:
         if self._worker.config.overlap.mode != "auto":
             return ""
-        reason = loss(
+        return loss(
             self._worker.planner.costs,
             ep_size=self._layout.ep_size,
             rung=rung,
             round_tokens=self._round_tokens,
             seconds_left=seconds_left,
         )
-        if reason and self._layout.rank == 0:
-            log.info("overlap.mode = auto: nobody trains early in this step: %s", reason)
-        return reason
 
     def released(self, rung: int, expert_load: Sequence[int], guests: int) -> None:
         """Tell it to those that wait; send them experts if they become a lease."""
@@ -159,7 +170,7 @@ class EarlyUpdate:
     def generated(self, stats: RolloutStats) -> None:
         """This rank has generated, or was released: then train until all others have generated too."""
         if stats.is_released:
-            with heartbeat.stage("early_update"):
+            with heartbeat.stage(EARLY_UPDATE), explaining_shortage(EARLY_UPDATE, self._worker.config):
                 self._duty().do(self._foreman(), lambda foreman: foreman.note(self._log.read()))
         elif self._layout.ep_rank == 0:
             self._log.write(Ended(ep_index=self._layout.ep_index))

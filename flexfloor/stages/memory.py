@@ -22,6 +22,7 @@ _SETTINGS = {
     "rollout": _ROLLOUT,
     "validation": _ROLLOUT,
     "sft": ("actor.micro_batch_tokens",),
+    "early_update": ("overlap.micro_batch_tokens", "data.max_response_length"),
     "old_log_prob": _PASSES,
     "ref": _PASSES,
     "update": _PASSES,

@@ -200,7 +200,7 @@ def recompute(ddp, groups, *, budget):
     from flexfloor.train.recompute import compute_logprobs
 
     samples = as_samples(NINE, "sft")
-    return compute_logprobs(ddp, samples, groups, micro_batch_tokens=budget, temperature=TEMPERATURE)
+    return compute_logprobs(ddp, samples, groups.dp_cp, micro_batch_tokens=budget, temperature=TEMPERATURE)
 
 
 def first_update_after_recompute(ep_size):

@@ -156,7 +156,7 @@ def train_a_step(model, ladder, ddp, groups, step, policy):
     ]
     made = gradients.as_samples(samples, "grpo")
     # The sampler's own log-probabilities follow the shape of its batches in their last bit.
-    old = compute_logprobs(ddp, made, groups, micro_batch_tokens=100, temperature=gradients.TEMPERATURE)
+    old = compute_logprobs(ddp, made, groups.dp_cp, micro_batch_tokens=100, temperature=gradients.TEMPERATURE)
     made = [dataclasses.replace(each, old_logprobs=own) for each, own in zip(made, old, strict=True)]
     metrics = step.update(made)
     tokens = {key: response.token_ids for key, response in responses.items()}

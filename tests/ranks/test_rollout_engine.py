@@ -127,7 +127,7 @@ def rollout_and_training_logprobs(ep_size, dtype, temperature, name):
         for (uid, index), response in sorted(found.items())
     ]
     trained = compute_logprobs(
-        model, samples, parallel.groups(), micro_batch_tokens=100, temperature=temperature
+        model, samples, parallel.groups().dp_cp, micro_batch_tokens=100, temperature=temperature
     )
     sampled = [np.array(response.logprobs) for _, response in sorted(found.items())]
     return np.concatenate(sampled), np.concatenate(trained)
