@@ -1,7 +1,8 @@
 """The simulated part of `bench_overlap`: modelled GPUs, at the settings of the schedule comparison.
 
 Nothing here was measured on a GPU; table and JSON say so. Training is taken as divisible work, and a lease
-opens when its ranks hold all weights and gradients.
+opens when its ranks hold all weights and gradients. A step's bound is that of its own rollout: the longer of
+generation and of all that its ranks do, evenly spread.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from schedule_simulated import EPOCHS, SETTINGS
 
 from flexfloor.config import compose, finite_numbers
-from flexfloor.simulate.comparison import Result, compare
+from flexfloor.simulate.comparison import compare
 from flexfloor.simulate.resolve import scenario_of
 
 __all__ = ["SETTINGS", "simulated"]
@@ -22,7 +23,7 @@ __all__ = ["SETTINGS", "simulated"]
 def simulated(settings: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Figures by setting, and a table."""
     table = Table(
-        "setting",
+        Column("setting", no_wrap=True),
         "step over no overlap",
         "over paged",
         "over its bound",
@@ -47,19 +48,11 @@ def simulate_setting(name: str) -> dict[str, float]:
     [paged] = compare(without, ["paged"], EPOCHS)
     [off] = compare(without, ["flexfloor"], EPOCHS, objective="step_time")
     [on] = compare(replace(scenario, overlap=True), ["flexfloor"], EPOCHS, objective="step_time")
-    gpus, token_s = scenario.num_gpus, scenario.cost.train_seconds(1.0)
-    bound = max(off.wall_s, (off.mean("occupied_s") + off.mean("trained_tokens") * token_s) / gpus)
+    bound = max(on.wall_s, (on.mean("occupied_s") + on.mean("training_s")) / scenario.num_gpus)
     return {
         "step_time_over_off": round(on.step_s / off.step_s, 3),
-        "hidden_share": round(_hidden_share(on, gpus, token_s), 3),
+        "hidden_share": round(on.hidden_share, 3),
         "step_time_over_static": round(on.step_s / paged.step_s, 3),
         "step_time_over_bound": round(on.step_s / bound, 3),
         "trained_fraction": round(on.trained_fraction, 3),
     }
-
-
-def _hidden_share(on: Result, gpus: int, token_s: float) -> float:
-    """Training beside generation over what would fit: all of it, or the time of released ranks."""
-    training = on.mean("trained_tokens") * token_s
-    hideable = min(training, gpus * on.wall_s - on.mean("occupied_s"))
-    return on.mean("overlapped_tokens") * token_s / hideable if hideable > 0 else 1.0

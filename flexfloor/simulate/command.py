@@ -23,17 +23,19 @@ COLUMNS = (
     "rollout",
     "tokens/s",
     "",
-    "tokens/rank-s",
+    "/ rank-s",
     "",
     "idle",
     "ranks",
     "yields",
     "step",
-    "overlap",
+    "no\noverlap",
+    "hidden",
 )
 """Seconds of generation; tokens per second, and per occupied rank-second, each also over the first policy's;
 share of occupied time after a rank's own responses; occupied ranks in the mean; preemptions; seconds of the
-step; share of tokens that were trained beside generation."""
+step, and of one that trains only afterwards; share that was trained
+beside generation of what could have been."""
 FIGURES = (
     "throughput",
     "tokens_per_occupied",
@@ -42,8 +44,20 @@ FIGURES = (
     "step_s",
     "active_ranks",
     "trained_fraction",
+    "hidden_share",
+    "overlap_step_ratio",
 )
-COUNTS = ("preemptions", "recomputed_tokens", "shrinks", "shrink_s", "rank_passes")
+COUNTS = (
+    "preemptions",
+    "recomputed_tokens",
+    "shrinks",
+    "shrink_s",
+    "rank_passes",
+    "training_s",
+    "hidden_s",
+    "hideable_s",
+    "plain_step_s",
+)
 """Of a step in the mean, beside what a result says itself."""
 
 
@@ -99,14 +113,15 @@ def _rows(results: Sequence[Result]) -> list[list[str]]:
             each.policy.name,
             _time(each.wall_s),
             f"{each.throughput:,.0f}",
-            f"{each.throughput / base.throughput:.2f} x",
+            f"{each.throughput / base.throughput:.2f}x",
             f"{each.tokens_per_occupied:,.1f}",
-            f"{each.tokens_per_occupied / base.tokens_per_occupied:.2f} x",
+            f"{each.tokens_per_occupied / base.tokens_per_occupied:.2f}x",
             f"{100 * each.idle_fraction:.0f} %",
             f"{each.active_ranks:.1f}",
             f"{each.mean('preemptions'):,.0f}",
             _time(each.step_s),
-            f"{100 * each.trained_fraction:.0f} %",
+            _time(each.mean("plain_step_s")),
+            f"{100 * each.hidden_share:.0f} %" if each.mean("hideable_s") > 0.0 else "",
         ]
         for each in results
     ]

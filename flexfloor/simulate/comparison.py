@@ -57,6 +57,17 @@ class Result:
         """Of all tokens: trained beside generation."""
         return self._sum("overlapped_tokens") / self._sum("trained_tokens")
 
+    @property
+    def hidden_share(self) -> float:
+        """Of the training that could lie beside generation, what did; 1 where none could."""
+        hideable = self._sum("hideable_s")
+        return self._sum("hidden_s") / hideable if hideable > 0.0 else 1.0
+
+    @property
+    def overlap_step_ratio(self) -> float:
+        """Seconds of steps over those of steps that generate the same way and train afterwards."""
+        return self._sum("step_s") / self._sum("plain_step_s")
+
     def mean(self, name: str) -> float:
         """Of a step's field, over the steps."""
         return self._sum(name) / len(self.steps)

@@ -25,6 +25,14 @@ class StepOutcome:
     """Trained beside generation; prompts' tokens count too."""
     trained_tokens: float
     """Of all prompts and responses, a prompt as often as it has responses."""
+    training_s: float
+    """Rank-seconds of training, all of it."""
+    hidden_s: float
+    """Rank-seconds of training beside generation."""
+    hideable_s: float
+    """Rank-seconds that training could have beside this generation: all of it, or those of released ranks."""
+    plain_step_s: float
+    """Of a step that generates the same way and trains afterwards."""
     preemptions: int
     recomputed_tokens: int
     """Prefilled again by responses that had yielded."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from flexfloor.ledger.types import ROLLOUT, Interval, State, StepRecord
+from flexfloor.ledger.types import EARLY_UPDATE, ROLLOUT, Interval, State, StepRecord
 from flexfloor.simulate.clock import Clock
 
 UPDATE, JOIN = "update", "join"
@@ -26,6 +26,8 @@ class RankStory:
     """In its expert group."""
     idle: Sequence[tuple[int, int]]
     """(from, to) in passes run before, without a response of its own."""
+    leased_s: float | None = None
+    """From when on the rank may train beside generation; None = never."""
 
 
 def record_of(
@@ -41,17 +43,18 @@ def record_of(
     """Args:
     generated_s: when the last group had generated.
     end_s: when the step ended.
-    training: (from, to) in which the rank trained beside generation.
+    training: (from, to) in which leased ranks trained beside generation.
     """
     left = _left(story)
     intervals = list(_rollout(story, story.clock.end if left is None else left))
     cursor = intervals[-1].end_s if intervals else 0.0
     stage = ROLLOUT if left is not None else JOIN
-    for start, stop in training if left is not None else ():
-        start = max(start, cursor)
+    leased = float("inf") if story.leased_s is None else story.leased_s
+    for start, stop in training:
+        start = max(start, leased, cursor)
         if start < stop:
             intervals += _wait(cursor, start, stage)
-            intervals.append(Interval(start_s=start, end_s=stop, state=State.TRAINING, stage=UPDATE))
+            intervals.append(Interval(start_s=start, end_s=stop, state=State.TRAINING, stage=EARLY_UPDATE))
             cursor = stop
     intervals += _wait(cursor, generated_s, stage)
     if generated_s < end_s:

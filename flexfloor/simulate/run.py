@@ -25,7 +25,7 @@ from flexfloor.simulate.outlook import Outlook
 from flexfloor.simulate.policies import Dealt, Known, Policy
 from flexfloor.simulate.rules import GroupRules
 from flexfloor.simulate.scenario import Scenario
-from flexfloor.simulate.step import outcome_of
+from flexfloor.simulate.step import least_lease, outcome_of
 from flexfloor.simulate.telling import Telling, Together
 from flexfloor.simulate.workload import Workload
 
@@ -137,7 +137,8 @@ def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> 
 
 
 def _early_training(scenario: Scenario, wanted: Wanted) -> Training:
-    if not scenario.overlap:
+    most_released = scenario.ep - min(scenario.open_rungs(), default=scenario.ep)
+    if not scenario.overlap or least_lease(scenario) > most_released:
         return NO_EARLY_TRAINING
     rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
     groups = scenario.num_gpus // scenario.ep

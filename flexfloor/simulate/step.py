@@ -7,12 +7,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from flexfloor.ledger.balance import check_tiling
-from flexfloor.ledger.metrics import occupation
+from flexfloor.ledger.metrics import Occupation, occupation
 from flexfloor.ledger.types import StepRecord
 from flexfloor.simulate.clock import Clock, clock_of
 from flexfloor.simulate.group import Group
@@ -24,6 +25,9 @@ from flexfloor.simulate.training import Overlap, overlapped
 
 GRADIENT_BYTES = 4
 """Of one number, which training keeps beside its weight."""
+
+ROUNDING = 1e-9
+"""Relative, of sums of seconds."""
 
 
 def outcome_of(
@@ -43,6 +47,7 @@ def outcome_of(
     records = _records(scenario, groups, clocks, beside, (step, opened_s, generated_s, step_s))
     check_tiling(records)
     held = occupation(records)
+    training_s = all_tokens * token_seconds
     return StepOutcome(
         tokens=int(lengths.tokens.sum()),
         wall_s=held.wall_s,
@@ -51,6 +56,10 @@ def outcome_of(
         step_s=step_s,
         overlapped_tokens=beside.tokens,
         trained_tokens=all_tokens,
+        training_s=training_s,
+        hidden_s=beside.tokens * token_seconds,
+        hideable_s=min(training_s, _freed(held, scenario.num_gpus)),
+        plain_step_s=generated_s + training_s / scenario.num_gpus,
         preemptions=sum(replica.preemptions for group in groups for replica in group.replicas),
         recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
         shrinks=sum(len(group.shrinks) for group in groups),
@@ -58,6 +67,12 @@ def outcome_of(
         rank_passes=sum(group.log.rank_passes for group in groups),
         records=records,
     )
+
+
+def _freed(held: Occupation, ranks: int) -> float:
+    """Rank-seconds of generation that released ranks do not take; what is but rounding counts as none."""
+    whole = ranks * held.wall_s
+    return whole - held.occupied_s if whole - held.occupied_s > ROUNDING * whole else 0.0
 
 
 def _beside(
@@ -88,20 +103,19 @@ def _beside(
 
 
 def _leases(scenario: Scenario, clocks: Sequence[Clock]) -> list[tuple[float, int]]:
-    """(second, ranks) that may train from then on: once a group's released ranks can hold all experts."""
-    leased, least = [], _least_lease(scenario)
-    for clock in clocks:
-        waiting = 0
-        released = 0
-        for each in clock.shrinks:
-            released, waiting = released + each.before - each.after, waiting + each.before - each.after
-            if released >= least:
-                leased.append((each.end_s, waiting))
-                waiting = 0
-    return leased
+    """(second, ranks) that may train from then on."""
+    least = least_lease(scenario)
+    since = [leased_from(scenario.ep, least, clock, i) for clock in clocks for i in range(scenario.ep)]
+    return sorted(Counter(at for at in since if at is not None).items())
 
 
-def _least_lease(scenario: Scenario) -> int:
+def leased_from(ep: int, least: int, clock: Clock, position: int) -> float | None:
+    """When a rank may train: from when the ranks that its group has released can hold all experts."""
+    opened = (each for each in clock.shrinks if position >= each.after and ep - each.after >= least)
+    return next((each.end_s for each in opened), None)
+
+
+def least_lease(scenario: Scenario) -> int:
     """Ranks of a lease that hold all weights and their gradients between them."""
     model, budget = scenario.model, scenario.hardware.memory_bytes * scenario.usable_share
     number = model.weight_bytes + GRADIENT_BYTES
@@ -118,15 +132,21 @@ def _records(
     times: tuple[int, float, float, float],
 ) -> tuple[StepRecord, ...]:
     step, opened_s, generated_s, end_s = times
+    least = least_lease(scenario)
     return tuple(
         record_of(
             number * scenario.ep + position,
             step,
-            RankStory(clock=clock, position=position, idle=group.idle[position]),
+            RankStory(
+                clock=clock,
+                position=position,
+                idle=group.idle[position],
+                leased_s=leased_from(scenario.ep, least, clock, position) if scenario.overlap else None,
+            ),
             opened_s=opened_s,
             generated_s=generated_s,
             end_s=end_s,
-            training=beside.spans if scenario.overlap else (),
+            training=beside.spans,
         )
         for number, (group, clock) in enumerate(zip(groups, clocks, strict=True))
         for position in range(scenario.ep)

@@ -135,7 +135,29 @@ def test_overlap_shortens_the_step_and_nothing_else():
     assert beside.wall_s == after.wall_s and beside.occupied_s == after.occupied_s
     assert beside.step_s < after.step_s and after.overlapped_tokens == 0 < beside.overlapped_tokens
     saved = (after.step_s - beside.step_s) * 8
+    assert beside.plain_step_s == after.plain_step_s == after.step_s
+    assert beside.hidden_s == pytest.approx(saved) and beside.training_s == after.training_s
+    assert 0 < beside.hidden_s <= beside.hideable_s <= 8 * beside.wall_s - beside.occupied_s + 1e-9
+    early = sum(i.seconds for r in beside.records for i in r.intervals if i.is_early)
+    assert early == pytest.approx(beside.hidden_s), "the records hold what the figures say"
+    assert not any(i.is_early for r in after.records for i in r.intervals)
     assert saved == pytest.approx(scenario().cost.train_seconds(beside.overlapped_tokens))
+
+
+def test_nothing_can_hide_beside_a_fixed_group():
+    fixed = result_of(scenario(num_gpus=16), POLICIES["paged"], 2)
+    assert fixed.mean("hideable_s") == 0.0 and fixed.hidden_share == 1.0 == fixed.overlap_step_ratio
+
+
+def test_what_no_lease_can_hold_changes_no_decision():
+    """Gradients of DeepSeek-V3 fit on no 64 of these GPUs, so that a rank that leaves could train nothing."""
+    guided = replace(POLICIES["flexfloor"], objective="step_time")
+    large = {"hardware": HARDWARE["h200"], "num_gpus": 64, "ep": 64, "prompts": 64}
+    on, off = (
+        result_of(scenario("deepseek-v3", overlap=overlap, **large), guided, 2) for overlap in (True, False)
+    )
+    assert on.mean("hidden_s") == 0.0
+    assert on.step_s == off.step_s
 
 
 @settings(max_examples=8, deadline=None)

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from flexfloor.ledger.balance import check_tiling
 from flexfloor.ledger.metrics import occupation
-from flexfloor.ledger.types import State
+from flexfloor.ledger.types import EARLY_UPDATE, State
 from flexfloor.simulate.admit import Paged
-from flexfloor.simulate.clock import clock_of
+from flexfloor.simulate.clock import Clock, ShrinkSpan, clock_of
 from flexfloor.simulate.decision import SimpleRule
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.group import Group
 from flexfloor.simulate.records import RankStory, record_of
 from flexfloor.simulate.rules import GroupRules
+from flexfloor.simulate.step import leased_from
 from flexfloor.simulate.training import overlapped
 from flexfloor.simulate.workload import Workload
 from tests.unit.simulate.test_simulated_group import AMPLE
@@ -48,9 +49,13 @@ def shrinking():
     return group
 
 
-def records(group, *, end_s, training=()):
+def records(group, *, end_s, training=(), leased_s=None):
+    """Rank 1 is leased from `leased_s` on."""
     clock = clock_of(group, Costs())
-    stories = [RankStory(clock=clock, position=rank, idle=group.idle[rank]) for rank in (0, 1)]
+    leases = (None, leased_s)
+    stories = [
+        RankStory(clock=clock, position=rank, idle=group.idle[rank], leased_s=leases[rank]) for rank in (0, 1)
+    ]
     return [
         record_of(rank, 0, story, opened_s=0.0, generated_s=clock.end, end_s=end_s, training=training)
         for rank, story in enumerate(stories)
@@ -82,7 +87,7 @@ def test_the_ledger_of_a_shrink():
 
 
 def test_a_released_rank_trains_beside_generation():
-    _, second = records(shrinking(), end_s=22.0, training=((15.0, 17.5), (18.0, 19.0)))
+    _, second = records(shrinking(), end_s=22.0, training=((15.0, 17.5), (18.0, 19.0)), leased_s=16.0)
     states = [(each.start_s, each.end_s, each.state) for each in second.intervals[2:]]
     assert states == [
         (16.0, 17.5, State.TRAINING),
@@ -91,6 +96,28 @@ def test_a_released_rank_trains_beside_generation():
         (19.0, 20.0, State.WAITING),
         (20.0, 22.0, State.TRAINING),
     ]
+    assert [each.stage for each in second.intervals if each.is_early] == [EARLY_UPDATE] * 2
+    assert not second.intervals[-1].is_early
+
+
+@pytest.mark.parametrize(("leased_s", "trained"), [(17.0, [(17.0, 17.5), (18.0, 19.0)]), (None, [])])
+def test_a_rank_trains_only_once_it_is_leased(leased_s, trained):
+    training = ((15.0, 17.5), (18.0, 19.0))
+    found = records(shrinking(), end_s=22.0, training=training, leased_s=leased_s)
+    check_tiling(found)
+    first, second = ([(i.start_s, i.end_s) for i in rank.intervals if i.is_early] for rank in found)
+    assert (first, second) == ([], trained)
+
+
+def test_a_lease_opens_when_the_released_ranks_hold_all_experts():
+    """Of 4 ranks the last is released at 5 s and two more at 9 s."""
+    spans = (
+        ShrinkSpan(start_s=4.0, end_s=5.0, before=4, after=3),
+        ShrinkSpan(start_s=8.0, end_s=9.0, before=3, after=1),
+    )
+    clock = Clock(ends=np.array([0.0, 10.0]), shrinks=spans)
+    opened = [[leased_from(4, least, clock, position) for position in range(4)] for least in (1, 2, 4)]
+    assert opened == [[None, 9.0, 9.0, 5.0], [None, 9.0, 9.0, 9.0], [None] * 4]
 
 
 def test_a_rank_of_a_fixed_group_is_idle_and_occupied_to_the_end():
