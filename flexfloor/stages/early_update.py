@@ -130,6 +130,15 @@ class EarlyUpdate:
             told = tuple(self._scored(key, result.score) for key, result in scored.items())
             self._log.write(Posted(responses=told))
 
+    @property
+    def can_open(self) -> bool:
+        """Whether the ranks that the lowest rung releases have the memory for a lease."""
+        return self._most_guests(min(self._worker.engine.ladder.rungs)) <= self._memory.hostable_guests()
+
+    def _most_guests(self, rung: int) -> int:
+        num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
+        return most_guests(lease_placement(num_experts, ep_size, rung), ep_size)
+
     def guests_wanted(self, rung: int, seconds_left: float | None) -> int:
         """How many each released rank can hold, if they become a lease now: with the memory for all that come
         and likely to save time; else 0.
@@ -137,7 +146,7 @@ class EarlyUpdate:
         num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
         if self._is_open:
             return 0
-        most = most_guests(lease_placement(num_experts, ep_size, rung), ep_size)
+        most = self._most_guests(rung)
         reason = self._loss(rung, seconds_left)
         if most > self._memory.hostable_guests():
             needed, budget = self._memory.needed(most), self._memory.budget

@@ -118,7 +118,9 @@ def roll_out(
         on_finished=score,
         on_pass=on_pass,
         on_shrink=on_shrink,
-        guidance=worker.planner.guidance(prompts, beliefs, forced, trains_early=early is not None),
+        guidance=worker.planner.guidance(
+            prompts, beliefs, forced, trains_early=early is not None and early.can_open
+        ),
         releases=early,
     )
     if on_generated:
