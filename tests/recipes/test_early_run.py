@@ -1,7 +1,7 @@
 """What `overlap` answers to a user: settings that cannot be, and memory that does not suffice."""
 
 import pytest
-from small_run import metrics_of, run
+from small_run import SMALL, command, metrics_of, run
 
 EAGER = [
     "elastic=on",
@@ -34,13 +34,14 @@ def test_what_cannot_be_is_said_before_a_rank_starts(words, message, tmp_path, c
     assert message in capsys.readouterr().err
 
 
-def test_ranks_without_the_memory_for_guests_wait_and_it_is_said(tmp_path, capfd):
+def test_ranks_without_the_memory_for_guests_wait_and_it_is_said(tmp_path):
     """A budget that the rollout fits with one rank, and a lease with its gradients does not."""
-    assert (
-        run(tmp_path, *EAGER, "overlap=on", "memory.budget_bytes=8000000", "actor.micro_batch_tokens=4000")
-        == 0
+    tight = ["memory.budget_bytes=8000000", "actor.micro_batch_tokens=4000"]
+    done = command(
+        ["train", *SMALL, *EAGER, "overlap=on", *tight, f"trainer.default_local_dir={tmp_path}"], tmp_path
     )
-    told = capfd.readouterr().err
-    assert told.count("released ranks need") == 1 and "bytes each and have 8000000" in told
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("released ranks need") == 1 and "bytes each and have 8000000" in done.stderr
     metrics = metrics_of(tmp_path)
+    assert metrics[2]["rollout/shrinks"] == 1
     assert metrics[2]["overlap/trained_fraction"] == 0 and "overlap/hidden_seconds" not in metrics[2]

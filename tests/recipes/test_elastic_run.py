@@ -7,7 +7,14 @@ from flexfloor.ledger.store import read_ledger
 from flexfloor.ledger.types import ROLLOUT
 
 LOGGED = "trainer.logger=[console,jsonl]"
-EAGER = ["elastic=on", "elastic.policy=greedy", "elastic.interval=2", "elastic.sequences_per_rank=12", LOGGED]
+EAGER = [
+    "elastic=on",
+    "elastic.policy=greedy",
+    "elastic.interval=2",
+    "elastic.sequences_per_rank=12",
+    LOGGED,
+    "overlap=off",
+]
 
 DETACHED = [*EAGER, "elastic.policy=idle", "elastic.detach=true"]
 
