@@ -20,10 +20,7 @@ from flexfloor.train.metrics import TokenSums
 from flexfloor.train.packing import plan_micro_batches
 from flexfloor.train.recompute import compute_logprobs
 from flexfloor.train.step import TrainStep
-from flexfloor.train.types import Sample
-
-Key = tuple[str, int]
-"""(uid, response index)"""
+from flexfloor.train.types import Key, Sample
 
 
 class Lease:
@@ -72,7 +69,7 @@ class Lease:
         with self.experts.computing():
             self.train_step.accumulate(mine, self._sums)
         self._denominator += sum(self.train_step.denominator(members) for members in mine)
-        self.trained |= {(sample.uid, sample.response_index) for sample in samples}
+        self.trained |= {sample.key for sample in samples}
 
     def compare(
         self, samples: Sequence[Sample], *, recomputes: bool, has_reference: bool

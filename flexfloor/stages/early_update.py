@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from flexfloor import device, heartbeat
 from flexfloor.data.types import Prompt
 from flexfloor.elastic.floor import UNLIMITED
+from flexfloor.elastic.placement import Placement
 from flexfloor.journal import Journal
 from flexfloor.ledger.types import EARLY_UPDATE
 from flexfloor.overlap.complete import CompleteGroups
@@ -24,10 +25,10 @@ from flexfloor.overlap.config import is_wanted, obstacle
 from flexfloor.overlap.duty import Account, Duty
 from flexfloor.overlap.event_log import EventLog
 from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
-from flexfloor.overlap.floor import LeaseMemory, most_guests
+from flexfloor.overlap.floor import LeaseMemory, fits, most_guests
 from flexfloor.overlap.footprint import lease_memory
 from flexfloor.overlap.foreman import Foreman
-from flexfloor.overlap.lease import Key, Lease
+from flexfloor.overlap.lease import Lease
 from flexfloor.overlap.lease_experts import LeaseExperts
 from flexfloor.overlap.message_store import message_store
 from flexfloor.overlap.pays import loss
@@ -40,7 +41,7 @@ from flexfloor.stages.memory import explaining_shortage
 from flexfloor.train.early_part import EarlyPart
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.step import TrainStep
-from flexfloor.train.types import Sample
+from flexfloor.train.types import Key, Sample
 from flexfloor.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -133,26 +134,25 @@ class EarlyUpdate:
     @property
     def can_open(self) -> bool:
         """Whether the ranks that the lowest rung releases have the memory for a lease."""
-        return self._most_guests(min(self._worker.engine.ladder.rungs)) <= self._memory.hostable_guests()
+        lowest = min(self._worker.engine.ladder.rungs)
+        return fits(self._memory, self._placement(lowest), self._layout.ep_size)
 
-    def _most_guests(self, rung: int) -> int:
-        num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
-        return most_guests(lease_placement(num_experts, ep_size, rung), ep_size)
+    def _placement(self, rung: int) -> Placement:
+        return lease_placement(self._worker.config.model.num_experts, self._layout.ep_size, rung)
 
     def guests_wanted(self, rung: int, seconds_left: float | None) -> int:
         """How many each released rank can hold, if they become a lease now: with the memory for all that come
         and likely to save time; else 0.
         """
-        num_experts, ep_size = self._worker.config.model.num_experts, self._layout.ep_size
         if self._is_open:
             return 0
-        most = self._most_guests(rung)
+        placement, ep_size = self._placement(rung), self._layout.ep_size
         reason = self._loss(rung, seconds_left)
-        if most > self._memory.hostable_guests():
-            needed, budget = self._memory.needed(most), self._memory.budget
+        if not fits(self._memory, placement, ep_size):
+            needed, budget = self._memory.needed(most_guests(placement, ep_size)), self._memory.budget
             reason = f"{ep_size - rung} released ranks need {needed} bytes each and have {budget}"
         self._training.tell_obstacle(reason)
-        return 0 if reason else min(num_experts, self._memory.hostable_guests())
+        return 0 if reason else min(len(placement.hosts_of), self._memory.hostable_guests())
 
     def _loss(self, rung: int, seconds_left: float | None) -> str:
         if self._worker.config.overlap.mode != "auto":
@@ -237,7 +237,7 @@ class EarlyUpdate:
     def _compare(self, samples: Sequence[Sample]) -> list[Sample]:
         recomputes, has_reference = self._samples.recomputes, self._samples.has_reference
         found = self._lease.compare(samples, recomputes=recomputes, has_reference=has_reference)
-        self._compared |= {(sample.uid, sample.response_index): sample for sample in found}
+        self._compared |= {sample.key: sample for sample in found}
         return self._samples.with_advantages(found)
 
     def _scored(self, key: Key, score: float) -> Scored:

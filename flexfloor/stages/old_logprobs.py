@@ -9,11 +9,8 @@ import numpy as np
 
 from flexfloor.stages.rollout_metrics import agreement_metrics
 from flexfloor.train.recompute import compute_logprobs
-from flexfloor.train.types import Sample
+from flexfloor.train.types import Key, Sample
 from flexfloor.worker import Worker
-
-Key = tuple[str, int]
-"""(uid, response index)"""
 
 
 def training_logprobs(worker: Worker, part: list[Sample]) -> list[np.ndarray]:
@@ -29,9 +26,11 @@ def training_logprobs(worker: Worker, part: list[Sample]) -> list[np.ndarray]:
 
 def fill_in(worker: Worker, part: Sequence[Sample], known: Mapping[Key, np.ndarray]) -> list[np.ndarray]:
     """As `training_logprobs`, but only of samples that are not `known`; those keep what they have."""
-    unknown = [sample for sample in part if _key(sample) not in known]
-    found = dict(known) | dict(zip(map(_key, unknown), training_logprobs(worker, unknown), strict=True))
-    return [found[_key(sample)] for sample in part]
+    unknown = [sample for sample in part if sample.key not in known]
+    found = dict(known) | dict(
+        zip((sample.key for sample in unknown), training_logprobs(worker, unknown), strict=True)
+    )
+    return [found[sample.key] for sample in part]
 
 
 def recompute(
@@ -49,7 +48,3 @@ def recompute(
         sampled += [sample.old_logprobs for sample in part if sample.old_logprobs is not None]
         trained += logprobs
     return fresh, agreement_metrics(sampled, trained) if sampled else {}
-
-
-def _key(sample: Sample) -> Key:
-    return sample.uid, sample.response_index

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from flexfloor.config import Config
-from flexfloor.stages.old_logprobs import Key, fill_in
+from flexfloor.stages.old_logprobs import fill_in
 from flexfloor.train.checkpoint import has_reference, load_weights
 from flexfloor.train.reference import ReferenceWeights
-from flexfloor.train.types import Sample
+from flexfloor.train.types import Key, Sample
 from flexfloor.worker import Worker
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flexfloor.train.metrics import TokenSums
+from flexfloor.train.types import Key
 
 
 def _nothing() -> None:
@@ -16,7 +17,7 @@ def _nothing() -> None:
 class EarlyPart:
     """On one rank; by default nothing has been done."""
 
-    trained: frozenset[tuple[str, int]] = frozenset()
+    trained: frozenset[Key] = frozenset()
     """(uid, response index) of the samples whose gradients some rank has added; the same on every rank."""
     sums: TokenSums = field(default_factory=TokenSums)
     """Of the samples that this rank has trained; the update adds to them."""

@@ -91,7 +91,7 @@ class TrainStep:
             assert not early.trained, f"{len(early.trained)} samples trained of a mini-batch without tokens"
             early.settle()
             return {f"{section}/skipped_updates": 1.0}
-        left = [sample for sample in samples if (sample.uid, sample.response_index) not in early.trained]
+        left = [sample for sample in samples if sample.key not in early.trained]
         plan = plan_micro_batches([s.num_rows for s in left], group.size(), self.micro_batch_tokens)
         mine = [[left[i] for i in members] for members in plan[group.rank()]]
         if not early.has_begun:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+Key = tuple[str, int]
+"""(uid, response index)"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
@@ -39,6 +42,11 @@ class Sample:
                 lengths = len(logprobs), len(self.response_ids)
                 told = f"{self.uid}/{self.response_index}: {lengths} logprobs, tokens"
                 assert lengths[0] == lengths[1], told
+
+    @property
+    def key(self) -> Key:
+        """Of the response, unique in a step."""
+        return self.uid, self.response_index
 
     @property
     def num_rows(self) -> int:
