@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from failing_run import ELASTIC, KILL, RAISE, marked
 from small_run import run
-from test_elastic_failures import ELASTIC, KILL, RAISE, _marked
 
 FAMILY = '''
 import os, signal, time
@@ -66,7 +66,7 @@ def failed(folder, capfd, *, where, rank, end):
     (folder / f"{module}.py").write_text(FAMILY.format(where=where, rank=rank, end=end))
     words = [*ELASTIC, "overlap=on", f"model.family={module}:Failing"]
     assert run(folder / "run", *words) == 1
-    assert not _marked()
+    assert not marked()
     return capfd.readouterr().err
 
 

@@ -9,21 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from failing_run import ELASTIC, KILL, RAISE, marked
 from small_run import run
 
-from flexfloor.orphans import RUN_MARK
-
 SOON_SECONDS = 60
-ELASTIC = [
-    "elastic=on",
-    "elastic.policy=greedy",
-    "elastic.interval=2",
-    "elastic.sequences_per_rank=12",
-    "launch.hang_seconds=20",
-    "sft.steps=0",
-    "trainer.val_before_train=false",
-    "trainer.test_freq=-1",
-]
 FAMILY = '''
 import os, signal
 from pathlib import Path
@@ -78,7 +67,6 @@ Path("{pids}", str(os.getpid())).touch()
 class Failing(Mixtral):
     """Mixtral whose module changes what a rank does."""
 '''
-KILL, RAISE = "os.kill(os.getpid(), signal.SIGKILL)", 'raise ZeroDivisionError("in the middle")'
 
 
 def failed(
@@ -94,7 +82,7 @@ def failed(
     while left := [pid for pid in pids if pid != os.getpid() and _runs(pid)]:
         assert time.monotonic() < until, left
         time.sleep(0.1)
-    assert not _marked()
+    assert not marked()
     return capfd.readouterr().err
 
 
@@ -103,18 +91,6 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _marked() -> list[int]:
-    """Descendants of this process that a run has started."""
-    found = []
-    for each in psutil.Process().children(recursive=True):
-        try:
-            if RUN_MARK in each.environ() and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 @pytest.mark.parametrize(
