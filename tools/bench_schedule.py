@@ -30,8 +30,8 @@ def main() -> None:
         [found, *_] = run_ranks(
             measured.measure, options.ranks, options.rounds, threads_per_rank=1, total_timeout_seconds=3600
         )
-        measured.show(found, options.ranks)
-        told["measured"] = measured.compared(found)
+        measured.show(*found, options.ranks)
+        told["measured"] = measured.compared(*found)
     if options.settings:
         told["simulated"] = simulated(tuple(options.settings))
     sys.stdout.write(json.dumps(told) + "\n")

@@ -134,7 +134,7 @@ class Generation:
                 partial(self.active.shrink, size, standings, self.batch, load), on_shrink
             )
             self._tell_released(size)
-            moved = sum(standing.kv_tokens for standing in standings[size:])
+            moved = sum(standing.live_tokens for standing in standings[size:])
             self.shrink_samples.append(
                 ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
             )

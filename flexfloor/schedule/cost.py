@@ -40,7 +40,7 @@ class CostModel(Protocol):
         """Seconds of a pass, in the shape of the load's fields."""
         ...
 
-    def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
+    def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """Seconds from `before` to `after` active ranks, with experts and the caches of `moved_tokens`."""
         ...
 

@@ -22,8 +22,8 @@ import numpy as np
 from flexfloor.schedule.cost import CostModel, Number, PassLoad
 from flexfloor.schedule.fitted_time import FittedTime
 
-TOKENS = 5
-"""Which of the parts of a pass counts the tokens."""
+ROWS = 9
+"""Which of the parts of a pass counts the decoding rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class FittedCost:
 
     def __init__(self, start: CostModel, rungs: Sequence[int]) -> None:
         self._passes = FittedTime(
-            4, _pass_parts, lambda loads: _start_passes(start, loads), rungs, slope_column=TOKENS
+            4, _pass_parts, lambda loads: _start_passes(start, loads), rungs, slope_column=ROWS
         )
         self._shrinks = FittedTime(3, _shrink_parts, lambda loads: _start_shrinks(start, loads))
         self._training = FittedTime(1, _training_parts, lambda loads: _start_training(start, loads))
@@ -77,9 +77,12 @@ class FittedCost:
         seconds = self._passes.seconds(loads).reshape(columns[0].shape)
         return seconds if seconds.shape else float(seconds)
 
-    def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
+    def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """Seconds from `before` to `after` active ranks, with experts and the caches of `moved_tokens`."""
-        return float(self._shrinks.seconds(np.array([[before, after, moved_tokens]], dtype=float))[0])
+        moved = np.asarray(moved_tokens, dtype=float)
+        sizes = np.full((moved.size, 2), (before, after), dtype=float)
+        found = self._shrinks.seconds(np.column_stack([sizes, moved.ravel()])).reshape(moved.shape)
+        return found if found.shape else float(found)
 
     def train_seconds(self, tokens: float) -> float:
         """Seconds of forward and backward over so many tokens on one rank."""
@@ -109,7 +112,7 @@ class FittedCost:
 
 
 def _pass_parts(loads: np.ndarray) -> np.ndarray:
-    """Of loads (ranks, rows, joining, context) [N, 4], [N, 9]."""
+    """Of loads (ranks, rows, joining, context) [N, 4], [N, 10]."""
     ranks, rows, joining, context = loads.T
     tokens = rows + joining
     touched = np.log1p(tokens)
@@ -123,6 +126,7 @@ def _pass_parts(loads: np.ndarray) -> np.ndarray:
         tokens * (1.0 - 1.0 / ranks),
         joining,
         context,
+        rows,
     ]
     return np.stack(parts, axis=1)
 

@@ -2,17 +2,18 @@
 
 A rollout's future is the number of responses that are likely to be unfinished after so many more passes.
 A course says how many ranks generate in each stretch of it. For every price of a rank-second in seconds of
-waiting there is a cheapest course, found by dynamic programming from the end; a row of prices gives the
-frontier, from the fastest course to the one that occupies least.
+waiting a cheap course is found by dynamic programming; a row of prices gives the frontier, from the fastest
+course to the one that occupies least.
 
 Where ranks cannot hold all that is unfinished at once, the longest go first and the others fill up beside
-them as room comes free; what is left after the longest prolongs the end. At each size this is reckoned as if
-the group had it from now on. What a shrink leaves no room for is computed again.
+them as room comes free; what is left after the longest prolongs the end. How much is left behind depends on
+the course (`courses`), so that many ranks may be worth keeping until the queues are empty. What a shrink
+leaves no room for is computed again.
 
 Invariants:
 - A course never grows.
-- No other course is both faster and less occupying, on the same stretches and at the same costs.
-- A lower price of rank-seconds never gives a slower course.
+- Where all that is unfinished fits, no other course is both faster and less occupying, on the same stretches
+  and at the same costs. Where it does not, courses are real ones, and the best of those that were followed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfloor.schedule.cost import CostModel, Number, PassLoad
+from flexfloor.schedule.courses import Course, Courses, Stage
 
 PRICES = (1e-6, *(2.0 ** (power / 2) for power in range(-20, 9)))
 """Seconds of the rollout that a rank-second is worth, times the ranks of the group."""
@@ -65,18 +67,6 @@ class Limits:
     """Tokens of its cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """One way of going on."""
-
-    wall_seconds: float
-    """From now to the end of the rollout."""
-    occupied_seconds: float
-    """Rank-seconds of active ranks until then."""
-    next_size: int
-    """Ranks that generate from now on."""
-
-
 def frontier(curve: Curve, size: int, rungs: Sequence[int], costs: CostModel, limits: Limits) -> list[Course]:
     """Courses by ascending price of a rank-second: the first is the fastest.
 
@@ -85,8 +75,10 @@ def frontier(curve: Curve, size: int, rungs: Sequence[int], costs: CostModel, li
         rungs: sizes below it that memory allows.
     """
     sizes = _thinned(size, rungs)
-    passing = _pass_seconds(curve, sizes, costs, limits)
-    return _cheapest(sizes, passing, DOUBT * _shrink_seconds(curve, sizes, costs, limits))
+    courses = Courses(sizes, prices=np.array(PRICES) / size)
+    for stage in _stages(curve, sizes, costs, limits):
+        courses.go_on(stage)
+    return courses.cheapest()
 
 
 def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
@@ -98,51 +90,64 @@ def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
     return np.array([size, *below])
 
 
-def _pass_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
-    """[S, R] seconds of each stretch at each size."""
-    stored = curve.stored + ((curve.horizons[:-1] + curve.horizons[1:]) / 2)[:, None]
-    places = sizes * np.minimum(limits.sequences, limits.kv_tokens / stored)
-    live, passes = _live(curve, places)
+def _stages(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> list[Stage]:
+    """What each stretch costs at each size."""
+    lengths = np.diff(curve.horizons)
+    asked = (curve.unfinished[:-1] + curve.unfinished[1:]) / 2
+    stored = curve.stored + (curve.horizons[:-1] + curve.horizons[1:]) / 2
+    places = _places(sizes, stored, limits)
+    live = np.minimum(asked[:, None], places)
+    alone = _pass_seconds(live, sizes, stored, costs)
+    full = _pass_seconds(places, sizes, stored, costs)
+    free = places - live
+    room = np.cumsum((free * lengths[:, None])[::-1], axis=0)[::-1]
+    row = np.divide(full - alone, free, out=np.zeros_like(free), where=free > 0)
+    shrinks = DOUBT * _shrink_seconds(curve, sizes, costs, limits)
+    return [
+        Stage(
+            length=float(lengths[each]),
+            asked=float(asked[each]),
+            places=places[each],
+            room=room[each],
+            alone_seconds=alone[each],
+            full_seconds=full[each],
+            row_seconds=row[each],
+            shrink_seconds=shrinks[each],
+        )
+        for each in range(len(lengths))
+    ]
+
+
+def _places(sizes: np.ndarray, stored: np.ndarray, limits: Limits) -> np.ndarray:
+    """[S, R] responses that may be live at once, if each of them stores `stored` [S] tokens."""
+    return sizes * np.minimum(limits.sequences, limits.kv_tokens / np.maximum(stored, 1.0)[:, None])
+
+
+def _pass_seconds(live: np.ndarray, sizes: np.ndarray, stored: np.ndarray, costs: CostModel) -> np.ndarray:
+    """[S, R] seconds of a pass with so many live responses."""
     rows = np.maximum(1.0, live / sizes)
     load = PassLoad(
         ranks=np.broadcast_to(sizes, rows.shape),
         rows=rows,
         joining=np.zeros_like(rows),
-        context=rows * stored,
+        context=rows * stored[:, None],
     )
-    return passes * costs.pass_seconds(load)
-
-
-def _live(curve: Curve, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[S, R] responses that are live in a pass of each stretch, and passes that are likely to be run.
-
-    Args:
-        places: [S, R] for live responses.
-    """
-    lengths = np.diff(curve.horizons)
-    live, passes = np.empty_like(places), np.empty_like(places)
-    behind = np.zeros(places.shape[1])
-    for stretch, length in enumerate(lengths):
-        middle = (curve.unfinished[stretch] + curve.unfinished[stretch + 1]) / 2
-        wanted = middle + behind / length
-        live[stretch] = np.minimum(wanted, places[stretch])
-        behind = (wanted - live[stretch]) * length
-        passes[stretch] = length * np.minimum(1.0, live[stretch])
-    passes[-1] += behind / places[-1]
-    return live, passes
+    return np.asarray(costs.pass_seconds(load))
 
 
 def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
     """[S, R, R] seconds of a shrink from one size to another before each stretch; infinite to grow."""
     found = np.full((len(curve.horizons) - 1, len(sizes), len(sizes)), np.inf)
-    tokens = curve.unfinished[:-1] * (curve.stored + curve.horizons[:-1])
+    stored = curve.stored + curve.horizons[:-1]
+    live = np.minimum(curve.unfinished[:-1, None], _places(sizes, stored, limits))
+    tokens = live * stored[:, None]
     for before, size in enumerate(sizes.tolist()):
         found[:, before, before] = 0.0
-        held = np.minimum(tokens, size * limits.kv_tokens)
+        held = tokens[:, before]
         for after, smaller in enumerate(sizes.tolist()[before + 1 :], start=before + 1):
-            kept = np.minimum(held, smaller * limits.kv_tokens)
-            moves = [costs.shrink_seconds(size, smaller, each) for each in kept * (1 - smaller / size)]
-            found[:, before, after] = np.array(moves) + _recompute_seconds(held - kept, smaller, costs)
+            kept = np.minimum(held, tokens[:, after])
+            moving = costs.shrink_seconds(size, smaller, kept * (1 - smaller / size))
+            found[:, before, after] = moving + _recompute_seconds(held - kept, smaller, costs)
     return found
 
 
@@ -155,19 +160,3 @@ def _recompute_seconds(tokens: np.ndarray, size: int, costs: CostModel) -> np.nd
         return costs.pass_seconds(load)
 
     return np.asarray(pass_seconds(tokens / size) - pass_seconds(np.zeros_like(tokens)))
-
-
-def _cheapest(sizes: np.ndarray, passing: np.ndarray, shrinking: np.ndarray) -> list[Course]:
-    """Backwards over the stretches, for all prices at once; shapes [prices L, sizes R, sizes R]."""
-    prices = np.array(PRICES)[:, None, None] / sizes[0]
-    wall = np.zeros((len(PRICES), len(sizes)))
-    occupied = np.zeros_like(wall)
-    for seconds, shrink in zip(passing[::-1], shrinking[::-1], strict=True):
-        walls = shrink + seconds[None, None, :] + wall[:, None, :]
-        held = shrink * sizes[:, None] + (seconds * sizes)[None, None, :] + occupied[:, None, :]
-        best = np.argmin(walls + prices * held, axis=2)[:, :, None]
-        wall, occupied = (np.take_along_axis(each, best, axis=2)[:, :, 0] for each in (walls, held))
-    return [
-        Course(wall_seconds=float(seconds), occupied_seconds=float(held), next_size=int(sizes[first]))
-        for seconds, held, first in zip(wall[:, 0], occupied[:, 0], best[:, 0, 0], strict=True)
-    ]

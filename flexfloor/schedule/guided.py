@@ -83,9 +83,9 @@ class GuidedShrink:
     def _present_pass_seconds(self, standings: Sequence[Standing]) -> float:
         load = PassLoad(
             ranks=len(standings),
-            rows=max(standing.unfinished for standing in standings),
+            rows=max(standing.live for standing in standings),
             joining=0,
-            context=max(standing.kv_tokens for standing in standings),
+            context=max(standing.live_tokens for standing in standings),
         )
         return float(self.costs.pass_seconds(load))
 

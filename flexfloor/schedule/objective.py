@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfloor.schedule.cost import CostModel
-from flexfloor.schedule.frontier import Course
+from flexfloor.schedule.courses import Course
 
 OBJECTIVES = ("step_time", "throughput", "occupancy")
 EQUAL_SHARE = 0.01

@@ -34,7 +34,7 @@ class PlainCost:
         grown = (load.rows + load.joining) / self.rows_to_double + load.context / self.context_to_double
         return self.seconds * (fixed + grown)
 
-    def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
+    def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """Seconds from `before` to `after` ranks: ten passes, and more for experts and caches."""
         experts = 10.0 * (before - after) / (before * after)
         return self.seconds * (10.0 + experts + moved_tokens / after / self.rows_to_double / 16)

@@ -36,6 +36,17 @@ class Standing:
     """Expected number of its responses that are unfinished after each horizon, in 1/256; for the guided
     decision only."""
 
+    @property
+    def live(self) -> int:
+        """Responses that take part in the coming pass."""
+        return self.unfinished - self.waiting
+
+    @property
+    def live_tokens(self) -> int:
+        """Tokens of their slots. Slots of what waits are taken to be as large as its tokens, so that this is
+        a little too much where something waits."""
+        return max(0, self.kv_tokens - self.waiting_tokens)
+
     def integers(self) -> list[int]:
         """As it is told."""
         counts = [self.unfinished, self.kv_tokens, self.finished, self.waiting_tokens, self.waiting]

@@ -65,4 +65,4 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
 
 
 def _seconds(shrunk: Shrunk, cost: CostModel) -> float:
-    return cost.shrink_seconds(shrunk.before, shrunk.after, shrunk.moved_tokens)
+    return float(cost.shrink_seconds(shrunk.before, shrunk.after, shrunk.moved_tokens))

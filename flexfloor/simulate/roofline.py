@@ -57,7 +57,7 @@ class Roofline:
         )
         return np.maximum(work, self.floor_seconds)
 
-    def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
+    def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """From `before` to `after` ranks; sequences come from all leavers and go to all stayers alike."""
         bandwidth = self._link(before)
         experts = self.guest_bytes(before, after) / bandwidth

@@ -28,6 +28,11 @@ def uneven_machine(ranks, rows, joining, context):
     return np.vectorize(fixed.get)(ranks) + 0.3 * rows + 0.001 * context + 0.3 * joining
 
 
+def decoding_machine(ranks, rows, joining, context):
+    """A decoding row costs more than a token of a prompt, as attention in small pieces makes it."""
+    return 4 + 8 / ranks + (0.3 + 0.1 * ranks) * rows + 0.2 * joining + 0.001 * context
+
+
 def loads(rng, sizes, number):
     rows = rng.integers(0, 129, number)
     joining = rng.integers(1, 300, number) * (rng.random(number) < 0.1)
@@ -83,6 +88,12 @@ def test_a_number_of_ranks_has_its_own_constant_where_no_rule_fits():
     cost = fitted(measure(np.random.default_rng(3), [1, 2, 4], 2000, law=uneven_machine, noise=0.02))
     for ranks in (1, 2, 4):
         assert errors(cost, ranks, uneven_machine).max() < 0.05
+
+
+def test_a_decoding_row_may_cost_more_than_a_token_of_a_prompt():
+    cost = fitted(measure(np.random.default_rng(5), [1, 2, 4], 2000, law=decoding_machine, noise=0.02))
+    for ranks in (1, 2, 4):
+        assert np.median(errors(cost, ranks, decoding_machine)) < 0.02
 
 
 def test_what_was_never_measured_keeps_the_proportions_of_the_start():

@@ -38,51 +38,59 @@ class Linear:
         return 0.0
 
 
-def loads_by_hand(curve: Curve, size: int, limits: Limits) -> list[tuple[float, float, float]]:
-    """(passes, rows of a rank, context) of each stretch at one size, token by token of what has to wait."""
-    found, behind = [], 0.0
-    for s in range(len(curve.horizons) - 1):
+def places_by_hand(size: int, stored: float, limits: Limits) -> float:
+    return size * min(limits.sequences, limits.kv_tokens / max(stored, 1.0))
+
+
+def seconds_by_hand(live: float, asked: float, size: int, stored: float, costs: Linear, limits: Limits):
+    """Of a pass: straight from what runs if nothing was left behind to full places."""
+
+    def of(running: float) -> float:
+        rows = max(1.0, running / size)
+        return costs.pass_seconds(PassLoad(ranks=size, rows=rows, joining=0, context=rows * stored))
+
+    places = places_by_hand(size, stored, limits)
+    alone = min(asked, places)
+    if places == alone:
+        return of(alone)
+    return of(alone) + (live - alone) / (places - alone) * (of(places) - of(alone))
+
+
+def shrink_by_hand(curve: Curve, stretch: int, before: int, after: int, costs: Linear, limits: Limits):
+    stored = curve.stored + curve.horizons[stretch]
+    live = [min(curve.unfinished[stretch], places_by_hand(each, stored, limits)) for each in (before, after)]
+    lost = (live[0] - live[1]) * stored
+    return DOUBT * (costs.shrink_seconds(before, after, 0.0) + costs.a_joining * lost / after)
+
+
+def follow(curve: Curve, course: tuple[int, ...], size: int, costs: Linear, limits: Limits):
+    """(wall, occupied) of one course, token by token of what has to wait."""
+    wall = occupied = behind = 0.0
+    before, last = size, len(course) - 1
+    for s, after in enumerate(course):
+        if after < before:
+            shrink = shrink_by_hand(curve, s, before, after, costs, limits)
+            wall, occupied = wall + shrink, occupied + before * shrink
         length = curve.horizons[s + 1] - curve.horizons[s]
         stored = curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2
-        places = size * min(limits.sequences, limits.kv_tokens / stored)
-        tokens = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2 * length + behind
-        live = min(tokens / length, places)
-        behind = tokens - live * length
-        passes = length * min(1.0, live)
-        if s == len(curve.horizons) - 2:
-            passes += behind / places
-        rows = max(1.0, live / size)
-        found.append((passes, rows, rows * stored))
-    return found
+        places = places_by_hand(after, stored, limits)
+        asked = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2
+        live = min(asked + behind / length, places)
+        behind += (asked - live) * length
+        seconds = length * min(1.0, live) * seconds_by_hand(live, asked, after, stored, costs, limits)
+        if s == last:
+            seconds += behind / places * seconds_by_hand(places, asked, after, stored, costs, limits)
+        wall, occupied, before = wall + seconds, occupied + after * seconds, after
+    return wall, occupied
 
 
 def by_hand(
     curve: Curve, size: int, rungs: list[int], costs: Linear, limits: Limits
-) -> list[tuple[float, float]]:
-    """(wall, occupied) of every course, written without arrays."""
-    found = []
-    stretches = len(curve.horizons) - 1
+) -> list[tuple[float, float, int]]:
+    """(wall, occupied, first size) of every course, written without arrays."""
     sizes = sorted([size, *rungs], reverse=True)
-    load_of = {each: loads_by_hand(curve, each, limits) for each in sizes}
-    for course in combinations_with_replacement(sizes, stretches):
-        wall = occupied = 0.0
-        before = size
-        for s, after in enumerate(course):
-            if after < before:
-                held = min(
-                    curve.unfinished[s] * (curve.stored + curve.horizons[s]), before * limits.kv_tokens
-                )
-                lost = max(0.0, held - after * limits.kv_tokens)
-                shrink = costs.shrink_seconds(before, after, 0.0) + costs.a_joining * lost / after
-                wall += DOUBT * shrink
-                occupied += DOUBT * before * shrink
-            passes, rows, context = load_of[after][s]
-            load = PassLoad(ranks=after, rows=rows, joining=0, context=context)
-            wall += passes * costs.pass_seconds(load)
-            occupied += after * passes * costs.pass_seconds(load)
-            before = after
-        found.append((wall, occupied))
-    return found
+    every = combinations_with_replacement(sizes, len(curve.horizons) - 1)
+    return [(*follow(curve, course, size, costs, limits), course[0]) for course in every]
 
 
 costs = st.builds(
@@ -97,22 +105,66 @@ costs = st.builds(
 falling = st.lists(st.floats(0, 40), min_size=3, max_size=5).map(lambda found: sorted(found, reverse=True))
 
 
-limits = st.just(AMPLE) | st.builds(Limits, sequences=st.integers(1, 40), kv_tokens=st.integers(60, 2000))
+tight = st.builds(Limits, sequences=st.integers(1, 40), kv_tokens=st.integers(60, 2000))
 
 
-@given(costs, falling, st.sets(st.integers(1, 5), max_size=3), limits)
-def test_each_price_finds_the_cheapest_of_all_courses(model, unfinished, rungs, limits):
-    curve = Curve(
+def some_curve(unfinished: list[float]) -> Curve:
+    return Curve(
         horizons=np.cumsum([0, 3, 8, 20, 50])[: len(unfinished)], unfinished=np.array(unfinished), stored=7.0
     )
-    every = by_hand(curve, 6, sorted(rungs), model, limits)
-    courses = frontier(curve, 6, sorted(rungs), model, limits)
+
+
+@given(costs, falling, st.sets(st.integers(1, 5), max_size=3))
+def test_each_price_finds_the_cheapest_of_all_courses(model, unfinished, rungs):
+    curve = some_curve(unfinished)
+    every = by_hand(curve, 6, sorted(rungs), model, AMPLE)
+    courses = frontier(curve, 6, sorted(rungs), model, AMPLE)
     for price, course in zip(PRICES, courses, strict=True):
-        least = min(wall + price / 6 * occupied for wall, occupied in every)
+        least = min(wall + price / 6 * occupied for wall, occupied, _ in every)
         value = course.wall_seconds + price / 6 * course.occupied_seconds
         assert value == pytest.approx(least, rel=1e-9, abs=1e-12)
     walls = [course.wall_seconds for course in courses]
     assert all(later >= earlier - 1e-9 for earlier, later in pairwise(walls))
+
+
+@given(costs, falling, st.sets(st.integers(1, 5), max_size=3), tight)
+def test_where_not_all_fit_a_course_is_told_as_it_would_go(model, unfinished, rungs, limits):
+    curve = some_curve(unfinished)
+    every = by_hand(curve, 6, sorted(rungs), model, limits)
+    for course in frontier(curve, 6, sorted(rungs), model, limits):
+        told = (course.wall_seconds, course.occupied_seconds)
+        assert any(
+            told == pytest.approx((wall, held)) for wall, held, size in every if size == course.next_size
+        )
+
+
+def test_where_not_all_fit_a_course_is_near_the_cheapest():
+    # Always the same 100 cases of 6 ranks: nine in ten are within 2 %, and all within 20.
+    rng, losses, fastest = np.random.default_rng(0), [], []
+    for _ in range(100):
+        model = Linear(a_pass=0.5, a_rank=0.1, a_row=rng.uniform(0, 0.1), a_shrink=rng.uniform(0, 0.5))
+        curve = some_curve(sorted(rng.uniform(0, 60, 5), reverse=True))
+        limits = Limits(sequences=int(rng.integers(2, 12)), kv_tokens=10**6)
+        every = by_hand(curve, 6, [1, 3], model, limits)
+        for price, course in zip(PRICES, frontier(curve, 6, [1, 3], model, limits), strict=True):
+            least = min(wall + price / 6 * occupied for wall, occupied, _ in every)
+            losses.append((course.wall_seconds + price / 6 * course.occupied_seconds) / least - 1)
+        fastest.append(losses[-len(PRICES)])
+    assert np.quantile(losses, 0.9) < 0.02 and max(losses) < 0.2
+    assert np.quantile(fastest, 0.9) < 0.01 and max(fastest) < 0.1
+
+
+def test_ranks_stay_until_the_queues_are_empty():
+    # A pass takes 0.9 s with 4 ranks and 64 places, 0.6 s with one and 16. 128 at first, 4 to the end.
+    curve = Curve(
+        horizons=np.array([0, 10, 20, 40]), unfinished=np.array([128.0, 64.0, 4.0, 4.0]), stored=0.0
+    )
+    limits = Limits(sequences=16, kv_tokens=10**6)
+    [fastest, *_] = frontier(curve, 4, [1], Linear(a_pass=0.5, a_rank=0.1), limits)
+    # Of 960 tokens 640 are generated in the first ten passes, of 340 and the other 320 again 640.
+    assert fastest.next_size == 4
+    # The 20 that are left run beside the last four on one rank. One rank alone would take 1380 / 16 passes.
+    assert fastest.wall_seconds == pytest.approx(20 * 0.9 + 20 * 0.6)
 
 
 def test_fewer_ranks_are_taken_at_once_where_they_are_no_slower():
@@ -184,3 +236,8 @@ def test_only_what_caches_held_can_be_lost():
     limits = Limits(sequences=10**6, kv_tokens=200)
     found = _shrink_seconds(curve, np.array([2, 1]), Linear(a_joining=1.0), limits)
     assert found[0, 0, 1] == 200.0
+    # by number: two ranks held 6 responses of 50 tokens, one goes on with 3
+    found = _shrink_seconds(
+        curve, np.array([2, 1]), Linear(a_joining=1.0), Limits(sequences=3, kv_tokens=10**6)
+    )
+    assert found[0, 0, 1] == 150.0

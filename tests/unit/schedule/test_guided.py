@@ -104,3 +104,13 @@ def test_what_is_unfinished_now_counts_though_nobody_believes_in_it():
     nothing = (0,) * len(GRID)
     told_nothing = [Standing(unfinished=1, kv_tokens=20, finished=0, alive=nothing)] * 4
     assert guided(costs).next_size(told_nothing, [1, 2, 3], passes=8) == 1
+
+
+def test_what_waits_takes_no_time_of_the_present_pass_and_no_room_in_the_cache():
+    alive = told(np.ones((10, len(GRID))))
+    standing = Standing(unfinished=10, kv_tokens=100, finished=0, waiting=6, waiting_tokens=60, alive=alive)
+    assert (standing.live, standing.live_tokens) == (4, 40)
+    # 8 passes of a second, of 4 rows at 0.5 s and of 40 tokens at 0.01 s
+    rule = guided(Linear(a_pass=1.0, a_row=0.5, a_token=0.01, a_shrink=1e9))
+    rule.next_size([standing, standing], [1], passes=8)
+    assert rule._elapsed_seconds == pytest.approx(8 * (1.0 + 4 * 0.5 + 40 * 0.01))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flexfloor.schedule.frontier import Course
+from flexfloor.schedule.courses import Course
 from flexfloor.schedule.objective import Training, choose, early_training, slack_share
 
 

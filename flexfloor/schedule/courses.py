@@ -1,0 +1,123 @@
+"""Courses of a rollout that are followed at the same time, one for each price of a rank-second and each size.
+
+From stretch to stretch each size keeps the course that is cheapest so far, at each price. A course carries
+the tokens that it had no room for. Where courses meet, what is left behind counts as much as its rows will
+add to passes with free places, and what finds none as much as passes with full places take for it, at that
+size or a smaller one: a guess, which is right where the course after it takes that size.
+
+Shapes: L prices, R sizes.
+
+Invariants:
+- Without anything left behind the cheapest course of all is found; otherwise one near it.
+- The seconds of a course are those of a rollout that follows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One way of going on."""
+
+    wall_seconds: float
+    """From now to the end of the rollout."""
+    occupied_seconds: float
+    """Rank-seconds of active ranks until then."""
+    next_size: int
+    """Ranks that generate from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stage:
+    """What one stretch of passes costs at each size."""
+
+    length: float
+    """Passes."""
+    asked: float
+    """Responses that would be live if all had room."""
+    places: np.ndarray
+    """[R] responses that may be live."""
+    room: np.ndarray
+    """[R] tokens that find free places in this stretch and all after it."""
+    alone_seconds: np.ndarray
+    """[R] of a pass with as many of `asked` as have room."""
+    full_seconds: np.ndarray
+    """[R] of a pass with all places taken."""
+    row_seconds: np.ndarray
+    """[R] of each more live response in between."""
+    shrink_seconds: np.ndarray
+    """[R, R] from a size (row) to another before the stretch; 0 to stay, infinite to grow."""
+
+
+class Courses:
+    """Follows courses from the largest size on."""
+
+    def __init__(self, sizes: np.ndarray, *, prices: np.ndarray):
+        """Args:
+        sizes: [R] descending; the first is the present one.
+        prices: [L] seconds that a rank-second is worth, ascending.
+        """
+        self.sizes, self.prices = sizes, prices[:, None]
+        shape = (len(prices), len(sizes))
+        self._wall = np.full(shape, np.inf)
+        self._wall[:, 0] = 0.0
+        self._occupied, self._behind = np.zeros(shape), np.zeros(shape)
+        self._first: np.ndarray | None = None
+        """[L, R] index of the size of a course in its first stretch."""
+        self._last: Stage | None = None
+
+    def go_on(self, stage: Stage) -> None:
+        """One more stretch."""
+        self._meet(stage)
+        asked = stage.asked + self._behind / stage.length
+        live = np.minimum(asked, stage.places)
+        self._behind = (asked - live) * stage.length
+        more = live - np.minimum(stage.asked, stage.places)
+        seconds = stage.alone_seconds + more * stage.row_seconds
+        self._add(stage.length * np.minimum(1.0, live) * seconds)
+        self._last = stage
+
+    def cheapest(self) -> list[Course]:
+        """Of each price the course with the least sum of seconds and priced rank-seconds."""
+        stage = self._last
+        assert stage is not None and self._first is not None
+        self._add(self._behind / stage.places * stage.full_seconds)
+        ends = np.argmin(self._wall + self.prices * self._occupied, axis=1)
+        rows = np.arange(len(ends))
+        columns = (self._wall, self._occupied, self.sizes[self._first])
+        taken = (column[rows, ends].tolist() for column in columns)
+        return [
+            Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size)
+            for wall, occupied, size in zip(*taken, strict=True)
+        ]
+
+    def _meet(self, stage: Stage) -> None:
+        """Let every size go on from the best that it can be reached from."""
+        prices, sizes = self.prices, self.sizes
+        so_far = self._wall + prices * self._occupied
+        moving = stage.shrink_seconds * (1.0 + prices[:, :, None] * sizes[:, None])
+        left = self._left_behind(stage)
+        best = np.argmin(so_far[:, :, None] + moving + left, axis=1)
+        each = np.arange(len(prices))[:, None]
+        shrink = stage.shrink_seconds[best, np.arange(len(sizes))]
+        self._wall = self._wall[each, best] + shrink
+        self._occupied = self._occupied[each, best] + shrink * sizes[best]
+        self._behind = self._behind[each, best]
+        reached = np.broadcast_to(np.arange(len(sizes)), best.shape)
+        self._first = reached if self._first is None else self._first[each, best]
+
+    def _left_behind(self, stage: Stage) -> np.ndarray:
+        """[L, R, R] what tokens that a course has left behind cost from here on at a size."""
+        priced = 1.0 + self.prices * self.sizes
+        beside = stage.row_seconds * priced
+        alone = np.minimum.accumulate((stage.full_seconds / stage.places * priced)[:, ::-1], axis=1)[:, ::-1]
+        fitting = np.minimum(self._behind[:, :, None], stage.room)
+        return fitting * beside[:, None, :] + (self._behind[:, :, None] - fitting) * alone[:, None, :]
+
+    def _add(self, seconds: np.ndarray) -> None:
+        self._wall = self._wall + seconds
+        self._occupied = self._occupied + seconds * self.sizes
