@@ -2,8 +2,8 @@
 
 From stretch to stretch each size keeps the course that is cheapest so far, at each price. A course carries
 the tokens that it had no room for. Where courses meet, what is left behind counts as much as its rows will
-add to passes with free places, and what finds none as much as passes with full places take for it, at that
-size or a smaller one: a guess, which is right where the course after it takes that size.
+add to passes with free places, and what finds none as much as passes with full places take for it, all at
+that size: a guess, which is right where the course goes on with it.
 
 Shapes: L prices, R sizes.
 
@@ -114,7 +114,7 @@ class Courses:
         """[L, R, R] what tokens that a course has left behind cost from here on at a size."""
         priced = 1.0 + self.prices * self.sizes
         beside = stage.row_seconds * priced
-        alone = np.minimum.accumulate((stage.full_seconds / stage.places * priced)[:, ::-1], axis=1)[:, ::-1]
+        alone = stage.full_seconds / stage.places * priced
         fitting = np.minimum(self._behind[:, :, None], stage.room)
         return fitting * beside[:, None, :] + (self._behind[:, :, None] - fitting) * alone[:, None, :]
 

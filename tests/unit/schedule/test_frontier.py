@@ -26,13 +26,14 @@ class Linear:
     a_token: float = 0.0
     a_shrink: float = 0.0
     a_joining: float = 0.0
+    a_moved: float = 0.0
 
     def pass_seconds(self, load: PassLoad):
         of_rows = self.a_row * load.rows + self.a_joining * load.joining + self.a_token * load.context
         return self.a_pass + self.a_rank * load.ranks + of_rows
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: float) -> float:
-        return self.a_shrink * (before - after)
+        return self.a_shrink * (before - after) + self.a_moved * moved_tokens
 
     def train_seconds(self, tokens: float) -> float:
         return 0.0
@@ -139,7 +140,7 @@ def test_where_not_all_fit_a_course_is_told_as_it_would_go(model, unfinished, ru
 
 
 def test_where_not_all_fit_a_course_is_near_the_cheapest():
-    # Always the same 100 cases of 6 ranks: nine in ten are within 2 %, and all within 20.
+    # Always the same 100 cases of 6 ranks
     rng, losses, fastest = np.random.default_rng(0), [], []
     for _ in range(100):
         model = Linear(a_pass=0.5, a_rank=0.1, a_row=rng.uniform(0, 0.1), a_shrink=rng.uniform(0, 0.5))
@@ -150,7 +151,7 @@ def test_where_not_all_fit_a_course_is_near_the_cheapest():
             least = min(wall + price / 6 * occupied for wall, occupied, _ in every)
             losses.append((course.wall_seconds + price / 6 * course.occupied_seconds) / least - 1)
         fastest.append(losses[-len(PRICES)])
-    assert np.quantile(losses, 0.9) < 0.02 and max(losses) < 0.2
+    assert np.quantile(losses, 0.9) < 0.003 and np.quantile(losses, 0.99) < 0.05 and max(losses) < 0.1
     assert np.quantile(fastest, 0.9) < 0.01 and max(fastest) < 0.1
 
 
@@ -241,3 +242,11 @@ def test_only_what_caches_held_can_be_lost():
         curve, np.array([2, 1]), Linear(a_joining=1.0), Limits(sequences=3, kv_tokens=10**6)
     )
     assert found[0, 0, 1] == 150.0
+
+
+def test_of_the_caches_that_go_on_the_leavers_share_is_moved():
+    # three ranks hold 12 responses of 50 tokens, and one goes on with 4: 200 tokens, two thirds of them moved
+    curve = Curve(horizons=np.array([0, 10]), unfinished=np.array([12.0, 0.0]), stored=50.0)
+    limits = Limits(sequences=4, kv_tokens=10**6)
+    found = _shrink_seconds(curve, np.array([3, 1]), Linear(a_moved=3.0), limits)
+    assert found[0, 0, 1] == pytest.approx(3.0 * 200 * 2 / 3)
