@@ -55,6 +55,11 @@ def rank_memory_bytes() -> int | None:
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
 
 
+def has_grouped_products() -> bool:
+    """Whether this rank's device has a kernel for the products of many experts at once."""
+    return not is_cpu_host() and torch.cuda.get_device_capability() >= (8, 0)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that the memory of the host or of the device ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
