@@ -14,6 +14,10 @@ import resource
 import psutil
 import torch
 
+MEMORY_MARGIN = 0.05
+"""Share of a GPU's memory left for what no tensor accounts for: communicators that are made on first use,
+workspaces of libraries, and gaps between the allocator's blocks."""
+
 
 def is_cpu_host() -> bool:
     """Whether ranks on this machine compute on the CPU (no CUDA device is usable)."""
@@ -49,10 +53,11 @@ def free_memory_bytes() -> int:
 
 
 def rank_memory_bytes() -> int | None:
-    """What this rank may hold on its GPU: what is free there and what it has; None on a CPU."""
+    """What this rank may hold on its GPU: what is free and what it has, less a margin; None on a CPU."""
     if is_cpu_host():
         return None
-    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+    free, total = torch.cuda.mem_get_info()
+    return max(1, free + torch.cuda.memory_reserved() - int(total * MEMORY_MARGIN))
 
 
 def has_grouped_products() -> bool:

@@ -84,6 +84,12 @@ class ElasticRouter(TopKRouter):
             self.load.add(self.load_layer, routing_map.nonzero()[:, 1])
         return probs, routing_map
 
+    @torch.no_grad()
+    def widen_buffers(self) -> None:
+        """Keep biases of experts and numbers of their rows in float32 at least: bfloat16 rounds them."""
+        for buffer in self.buffers(recurse=False):
+            buffer.data = buffer.to(torch.promote_types(buffer.dtype, torch.float32))
+
     def gating(self, input: Tensor) -> Tensor:
         """Router logits [..., E] of hidden states [..., H]."""
         if input.numel():

@@ -8,6 +8,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 
 from flexfloor import device
 from flexfloor.elastic.grouped_experts import can_group
+from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.models.block_spec import elastic_layers, use_grouped_experts
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.init import initialize_weights
@@ -56,4 +57,7 @@ def build_model(
         pg_collection=groups,
     )
     initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
-    return gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    gpt = gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    for layer in moe_layers(gpt):
+        layer.router.widen_buffers()
+    return gpt
