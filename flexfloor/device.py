@@ -11,7 +11,6 @@ import errno
 import os
 import resource
 
-import psutil
 import torch
 
 MEMORY_MARGIN = 0.05
@@ -48,6 +47,9 @@ def describe() -> str:
 def free_memory_bytes() -> int:
     """Memory that a run can still take: of the whole host on a CPU, of the fullest device on a GPU."""
     if is_cpu_host():
+        # Read here: a GPU machine may have no more than PyTorch and Megatron-Core (`tools/gpu_check.py`).
+        import psutil
+
         return psutil.virtual_memory().available
     return min(torch.cuda.mem_get_info(index)[0] for index in range(num_accelerators()))
 

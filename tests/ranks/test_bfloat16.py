@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.launch import run_ranks
 
-NAMES = ["mixtral", "deepseek_v3"]
-
 
 def watched(name, grouped):
     """What a pass of training and one of each rollout path leave at the router and behind it."""
@@ -93,8 +91,7 @@ def _trained(model, responses):
     return found
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "grouped"), [("mixtral", True), ("deepseek_v3", False)])
 def test_routing_and_logprobs_are_float32(name, grouped):
     [found] = run_ranks(watched, 1, name, grouped, threads_per_rank=1, total_timeout_seconds=120)
     assert found["weights"] == {"torch.bfloat16"}
