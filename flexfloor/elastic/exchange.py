@@ -103,7 +103,9 @@ def _computed_here(expert_AK: Tensor, rows: RowCounts) -> Tensor:
     if rows.elsewhere_PE is None:
         return expert_AK
     counts_P = torch.tensor(rows.counts, device=expert_AK.device)
-    owner_A = torch.arange(len(rows.counts), device=expert_AK.device).repeat_interleave(counts_P)
+    ranks_P = torch.arange(len(rows.counts), device=expert_AK.device)
+    # With the sum told, a GPU need not be asked for it.
+    owner_A = ranks_P.repeat_interleave(counts_P, output_size=sum(rows.counts))
     return expert_AK.masked_fill(rows.elsewhere_PE[owner_A[:, None], expert_AK], -1)
 
 
