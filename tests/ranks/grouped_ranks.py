@@ -51,11 +51,22 @@ def sums_of_gradients(ep_size, dtype, name):
         found[layout] = {
             "weights": gradient_ranks.named(ddp, lambda p: p),
             "kinds": sorted({type(layer.experts).__name__ for layer in _layers(ddp)}),
+            "shards": _shards(ddp),
             "groups": [_group_sizes(layer) for layer in _layers(ddp)],
             **{case: _sums(ddp, groups, samples) for case, samples in CASES.items()},
         }
         parallel.destroy()
     return found
+
+
+def _shards(ddp):
+    """What a checkpoint calls each tensor, and which part of it this rank has."""
+    found = ddp.module.sharded_state_dict()
+    return {
+        name: (each.key, each.global_shape, each.global_offset, each.replica_id)
+        for name, each in found.items()
+        if hasattr(each, "global_offset")
+    } | {name: each.key for name, each in found.items() if hasattr(each, "build_fn")}
 
 
 def _layers(ddp):

@@ -22,6 +22,7 @@ def test_sums_of_gradients_are_those_of_experts_one_by_one(world, ep, dtype, nam
         assert plain["kinds"] == ["SequentialMLP"]
         for layout, got in found.items():
             assert got["kinds"] == ["GroupedExperts"]
+            assert got["shards"] == plain["shards"] and len(plain["shards"]) > 20
             for case in ("weights", *ranks.CASES):
                 assert got[case].keys() == plain[case].keys()
                 for parameter, value in plain[case].items():
