@@ -50,7 +50,7 @@ def migrate(
     """
     position = group.rank()
     some = next(iter(hosted.values()))
-    guests = _room_for([move.expert for move in moves if move.target == position], some)
+    guests = room_for([move.expert for move in moves if move.target == position], some)
     packed = _packed(handovers, leaving, position)
     coming = [each for each in handovers if each.target == position]
     sizes = {each.source: torch.zeros(2, dtype=torch.long, device=some[0][0].device) for each in coming}
@@ -73,7 +73,7 @@ def migrate(
     )
 
 
-def _room_for(experts: Sequence[int], like: list[tuple[Tensor, ...]]) -> Hosted:
+def room_for(experts: Sequence[int], like: list[tuple[Tensor, ...]]) -> Hosted:
     """Weights to be filled; those of a layer lie side by side, as grouped products want them."""
     rooms = [
         tuple(weight.new_empty(len(experts), *weight.shape, requires_grad=False) for weight in weights)

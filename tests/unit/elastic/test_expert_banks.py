@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from flexfloor.elastic.expert_banks import ExpertBanks, is_even
+from flexfloor.rollout.migration import room_for
 
 E, H, INNER, K, T = 6, 16, 24, 3, 11
 
@@ -112,3 +113,17 @@ def test_even_experts_are_not_copied_in_whatever_order_they_lie():
             atol=1e-5,
         )
     assert not is_even(experts_of(torch.float32, evenly=False))
+
+
+def test_guests_of_a_shrink_arrive_where_they_form_a_bank_without_a_copy():
+    like = [experts_of(torch.bfloat16)[0], experts_of(torch.bfloat16)[1]]
+    guests = room_for([3, 1, 5], like)
+    assert guests.keys() == {3, 1, 5}
+    for layer in (0, 1):
+        experts = {expert: layers[layer] for expert, layers in guests.items()}
+        assert is_even(experts) and not any(w.requires_grad for pair in experts.values() for w in pair)
+        for pair, own in zip(experts.values(), [like[layer]] * 3, strict=True):
+            assert [(w.shape, w.dtype, w.is_contiguous()) for w in pair] == [
+                (w.shape, w.dtype, True) for w in own
+            ]
+    assert room_for([], like) == {}
