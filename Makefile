@@ -7,7 +7,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint validate-simulator chaos test-gpu docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint validate-simulator chaos test-gpu gpu-check docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -83,6 +83,9 @@ chaos: setup ## 30 kills at random moments, each resumed, against an undisturbed
 
 test-gpu: setup ## tests that need a CUDA device; fails where there is none
 	$(BIN)/python -m pytest -m gpu tests/gpu
+
+gpu-check: setup ## numbers, speed and elasticity on this machine's GPU; needs less than this sets up (docs/gpu.md)
+	$(BIN)/python tools/gpu_check.py
 
 bench-rollout: setup ## decode speed over Hugging Face generate, same weights
 	$(BIN)/python tools/bench_rollout.py

@@ -11,8 +11,11 @@ import errno
 import os
 import resource
 
-import psutil
 import torch
+
+MEMORY_MARGIN = 0.05
+"""Share of a GPU's memory left for what no tensor accounts for: communicators that are made on first use,
+workspaces of libraries, and gaps between the allocator's blocks."""
 
 
 def is_cpu_host() -> bool:
@@ -44,15 +47,24 @@ def describe() -> str:
 def free_memory_bytes() -> int:
     """Memory that a run can still take: of the whole host on a CPU, of the fullest device on a GPU."""
     if is_cpu_host():
+        # Read here: a GPU machine may have no more than PyTorch and Megatron-Core (`tools/gpu_check.py`).
+        import psutil
+
         return psutil.virtual_memory().available
     return min(torch.cuda.mem_get_info(index)[0] for index in range(num_accelerators()))
 
 
 def rank_memory_bytes() -> int | None:
-    """What this rank may hold on its GPU: what is free there and what it has; None on a CPU."""
+    """What this rank may hold on its GPU: what is free and what it has, less a margin; None on a CPU."""
     if is_cpu_host():
         return None
-    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
+    free, total = torch.cuda.mem_get_info()
+    return max(1, free + torch.cuda.memory_reserved() - int(total * MEMORY_MARGIN))
+
+
+def has_grouped_products() -> bool:
+    """Whether this rank's device has a kernel for the products of many experts at once."""
+    return not is_cpu_host() and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

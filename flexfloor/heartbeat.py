@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import psutil
-
 LOADING_STAGES = ("start-up", "set-up")
 """Stages that load libraries, under which an interpreter may stand still for long."""
 PERIOD_SECONDS = 1.0
@@ -173,6 +171,9 @@ def publish_with(publish: Callable[[Beat], object], *, hides_waits: bool = False
 
 class _Publisher:
     def __init__(self, publish: Callable[[Beat], object], hides_waits: bool) -> None:
+        # Read here and below: counting alone needs nothing but Python (`tools/gpu_check.py`).
+        import psutil
+
         self._publish, self._hides_waits = publish, hides_waits
         self._process, self._host = psutil.Process(), os.uname().nodename
         self._lock = threading.Lock()
@@ -201,6 +202,8 @@ class _Publisher:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process `pid` of this host."""
+    import psutil
+
     try:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
@@ -209,6 +212,8 @@ def is_stopped(pid: int) -> bool:
 
 def is_gone(pid: int) -> bool:
     """Whether the process `pid` of this host has ended."""
+    import psutil
+
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -57,7 +57,9 @@ class Worker:
     @property
     def model_identity(self) -> dict[str, Any]:
         """What a checkpoint says about its model, and a run that goes on from it must agree with."""
-        return {**dataclasses.asdict(self.config.model), "vocab_size": len(self.tokenizer)}
+        model = dataclasses.asdict(self.config.model)
+        del model["backend"]  # computes the same from the same weights
+        return {**model, "vocab_size": len(self.tokenizer)}
 
 
 def set_up(config: Config) -> Worker:

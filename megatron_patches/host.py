@@ -6,6 +6,8 @@ Invariants:
 
 from __future__ import annotations
 
+import importlib.util
+
 from flexfloor import device
 from megatron_patches import (
     clip_grads,
@@ -30,23 +32,32 @@ EVERY_HOST: tuple[Patch, ...] = (
 )
 """What has no seam upstream, on any host."""
 
+WITHOUT_TE: tuple[Patch, ...] = (
+    *moe_utils.WITHOUT_TE,
+    *multi_latent_attention.PATCHES,
+)
+"""What takes Transformer Engine for granted, on a GPU too."""
+
 CPU_HOST: tuple[Patch, ...] = (
     *torch_cuda.PATCHES,
     *tensor_parallel_random.PATCHES,
     *mappings.PATCHES,
     *moe_utils.PATCHES,
-    *multi_latent_attention.PATCHES,
     *optimizer.PATCHES,
     *clip_grads.PATCHES,
 )
-"""What stands in the way where there is no CUDA device and no Transformer Engine."""
+"""What stands in the way where there is no CUDA device."""
 
 _held: list[manager.Application] = []
 
 
 def patches_for_host() -> tuple[Patch, ...]:
     """The list that `start_up` applies on this machine, to the Megatron-Core that is installed."""
-    patches = (*EVERY_HOST, *CPU_HOST) if device.is_cpu_host() else EVERY_HOST
+    patches = EVERY_HOST
+    if importlib.util.find_spec("transformer_engine") is None:
+        patches += WITHOUT_TE
+    if device.is_cpu_host():
+        patches += CPU_HOST
     return patches_for_version(patches, upstream_version("megatron.core"))
 
 

@@ -7,7 +7,7 @@ from megatron_patches.patch import Kind, Patch
 
 _MODULE = "megatron.core.transformer.moe.moe_utils"
 
-PATCHES = (
+WITHOUT_TE = (
     Patch(
         target=f"{_MODULE}:te_general_gemm",
         why="a router with its own dtype asks whether te_general_gemm is None, "
@@ -17,6 +17,9 @@ PATCHES = (
         upstream_sha={"0.16.1": "d73a6eb85350"},
         kind=Kind.DEFINITION,
     ),
+)
+
+PATCHES = (
     host_view(
         _MODULE,
         why="the tracker of auxiliary losses makes its sums with device='cuda'",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from megatron_patches import CPU_HOST, EVERY_HOST, Kind, Patch
+from megatron_patches import CPU_HOST, EVERY_HOST, WITHOUT_TE, Kind, Patch
 
 PAGE = Path(__file__).parents[1] / "docs" / "patches.md"
 
@@ -38,6 +38,7 @@ def page() -> str:
     parts = [
         HEAD,
         _section("On every host", EVERY_HOST),
+        _section("Without Transformer Engine, on GPUs too", WITHOUT_TE),
         _section("On a host without CUDA", CPU_HOST),
     ]
     return "\n".join(parts)

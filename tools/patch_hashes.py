@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from megatron_patches import CPU_HOST, EVERY_HOST, Kind, Patch, UpstreamChanged, applied, quiet
+from megatron_patches import CPU_HOST, EVERY_HOST, WITHOUT_TE, Kind, Patch, UpstreamChanged, applied, quiet
 from megatron_patches.patch import upstream_version
 
 
 def main() -> None:
     """Print the version and one line a record."""
     quiet.silence_expected()
-    records = [patch for patch in (*EVERY_HOST, *CPU_HOST) if patch.kind is not Kind.STAND_IN]
+    records = [patch for patch in (*EVERY_HOST, *WITHOUT_TE, *CPU_HOST) if patch.kind is not Kind.STAND_IN]
     lines = [f"megatron-core {upstream_version('megatron.core')}", *map(compared, records)]
     sys.stdout.write("\n".join(lines) + "\n")
 

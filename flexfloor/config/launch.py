@@ -59,6 +59,9 @@ class ParallelConfig:
 
     def __post_init__(self) -> None:
         require_range("parallel.ep", self.ep, 1)
-        for name, kind in (("tp", "tensor"), ("pp", "pipeline")):
-            allowed = f"1 ({kind} parallelism is not supported in this version)"
+        for name, reason in (
+            ("tp", "tensor parallelism is not supported in this version"),
+            ("pp", "pipeline parallelism is not supported: at each token all stages but one would wait"),
+        ):
+            allowed = f"1 ({reason}; parallel.ep spreads the experts over ranks)"
             require(getattr(self, name) == 1, f"parallel.{name}", getattr(self, name), allowed)

@@ -15,7 +15,6 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch.distributed as dist
@@ -66,16 +65,24 @@ def _experts(layer: ElasticMoELayer, hosted: Sequence[int], guests: Mapping[int,
     experts._modules = {}
     experts.num_local_experts = len(hosted)
     experts.local_experts = [
-        own[expert]
-        if expert in own
-        else partial(_run_guest, some, dict(zip(names, guests[expert], strict=True)))
+        own[expert] if expert in own else _GuestExpert(some, dict(zip(names, guests[expert], strict=True)))
         for expert in hosted
     ]
     return experts
 
 
-def _run_guest(expert: nn.Module, weights: dict[str, Tensor], *inputs: Tensor) -> Any:
-    return functional_call(expert, weights, inputs)
+class _GuestExpert:
+    """Computes like an own expert, with weights of its own."""
+
+    def __init__(self, like: nn.Module, weights: dict[str, Tensor]):
+        self._like, self._weights = like, weights
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        return functional_call(self._like, self._weights, inputs)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """In Megatron's order."""
+        return iter(self._weights.values())
 
 
 @contextmanager

@@ -22,7 +22,9 @@ class ExpertLoad:
 
     def add(self, layer: int, expert_TK: Tensor) -> None:
         """Count rows that chose these experts in MoE layer `layer`, from 0."""
-        self._counts[layer] += torch.bincount(expert_TK.reshape(-1), minlength=self._counts.size(1))
+        chosen = expert_TK.reshape(-1)
+        # Not a bincount, for which a GPU stops to learn the greatest number.
+        self._counts[layer].scatter_add_(0, chosen, torch.ones_like(chosen))
 
     def counts(self) -> np.ndarray:
         """Rows so far, int64 [layers, experts]."""

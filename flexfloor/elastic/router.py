@@ -16,6 +16,17 @@ from torch import Tensor
 
 from flexfloor.elastic.load import ExpertLoad
 
+ROUTER_TYPES = {"fp32": torch.float32, "fp64": torch.float64}
+"""By Megatron's `moe_router_dtype`."""
+
+
+def router_logits(
+    hidden: Tensor, weight_EH: Tensor, config: TransformerConfig, bias_E: Tensor | None = None
+) -> Tensor:
+    """[..., E] of hidden states [..., H], multiplied in the router's type where that is the wider one."""
+    dtype = torch.promote_types(hidden.dtype, ROUTER_TYPES.get(config.moe_router_dtype, hidden.dtype))
+    return F.linear(hidden.to(dtype), weight_EH.to(dtype), None if bias_E is None else bias_E.to(dtype))
+
 
 def route_topk(
     logits_TE: Tensor, config: TransformerConfig, expert_bias_E: Tensor | None = None
@@ -73,11 +84,17 @@ class ElasticRouter(TopKRouter):
             self.load.add(self.load_layer, routing_map.nonzero()[:, 1])
         return probs, routing_map
 
+    @torch.no_grad()
+    def widen_buffers(self) -> None:
+        """Keep biases of experts and numbers of their rows in float32 at least: bfloat16 rounds them."""
+        for buffer in self.buffers(recurse=False):
+            buffer.data = buffer.to(torch.promote_types(buffer.dtype, torch.float32))
+
     def gating(self, input: Tensor) -> Tensor:
         """Router logits [..., E] of hidden states [..., H]."""
         if input.numel():
             return super().gating(input)
-        return F.linear(input, self.weight, self.bias)
+        return router_logits(input, self.weight, self.config, self.bias)
 
     def routing(self, logits: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Probabilities and map, [T, E] both; upstream's own but for float64 and for no tokens at all."""

@@ -10,6 +10,7 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.elastic.router import ElasticRouter
 
@@ -52,3 +53,14 @@ def use_elastic_moe(layer: ModuleSpec) -> None:
     submodules = built_by.keywords["submodules"] if is_partial else built_by.submodules
     submodules.router = ElasticRouter
     layer.submodules.mlp = ModuleSpec(module=ElasticMoELayer, submodules=submodules)
+
+
+def use_grouped_experts(layer: ModuleSpec) -> None:
+    """Let the experts of a layer with `ElasticMoELayer` be computed by grouped products."""
+    submodules = layer.submodules.mlp.submodules
+    built_by = submodules.experts
+    # 0.16 describes the experts by a ModuleSpec, 0.19 by their constructor with arguments filled in.
+    if isinstance(built_by, functools.partial):
+        submodules.experts = functools.partial(GroupedExperts, *built_by.args, **built_by.keywords)
+    else:
+        submodules.experts = ModuleSpec(module=GroupedExperts, submodules=built_by.submodules)

@@ -7,7 +7,9 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
 
 from flexfloor import device
-from flexfloor.models.block_spec import elastic_layers
+from flexfloor.elastic.grouped_experts import can_group
+from flexfloor.elastic.moe_layer import moe_layers
+from flexfloor.models.block_spec import elastic_layers, use_grouped_experts
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family
@@ -20,6 +22,7 @@ def build_model(
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     seed: int = 0,
+    groups_experts: bool | None = None,
 ) -> GPTModel:
     """Build the model with this rank's share of the experts.
 
@@ -29,11 +32,17 @@ def build_model(
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
         seed: of the initial weights, which do not depend on the layout.
+        groups_experts: whether experts are computed by grouped products; not given = where the device has
+            a kernel for them and they are SwiGLU networks.
     """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
     spec = family.block_spec(config)
+    if groups_experts is None:
+        groups_experts = device.has_grouped_products() and can_group(config)
     for layer in elastic_layers(spec):
+        if groups_experts:
+            use_grouped_experts(layer)
         # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
         layer.submodules.mlp.params = {**(layer.submodules.mlp.params or {}), "groups": groups}
     gpt = GPTModel(
@@ -48,4 +57,7 @@ def build_model(
         pg_collection=groups,
     )
     initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
-    return gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    gpt = gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    for layer in moe_layers(gpt):
+        layer.router.widen_buffers()
+    return gpt

@@ -11,6 +11,7 @@ from flexfloor.models.expert_config import ExpertFields
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
 LATENT_FAMILIES = ("deepseek_v3",)
 GROUPED_QUERY_FAMILIES = ("mixtral", "qwen3_moe")
+BACKENDS = ("auto", "torch")
 
 
 @dataclass(kw_only=True)
@@ -24,10 +25,17 @@ class ModelConfig(AttentionFields, ExpertFields):
     init_std: float = 0.02
     tie_embeddings: bool = False
     dtype: str = "float32"
+    backend: str = "auto"
+    """What layers are made of. `torch`: PyTorch and Megatron-Core, with experts in grouped products on a GPU
+    and one by one on a CPU. `auto` takes the best that there is, which is `torch`: no other is there yet"""
 
     def __post_init__(self) -> None:
         require(self.num_layers > 0, "model.num_layers", self.num_layers, "a positive integer")
         require(self.dtype in DTYPE_BYTES, "model.dtype", self.dtype, f"one of {', '.join(DTYPE_BYTES)}")
+        allowed = (
+            f"{' or '.join(BACKENDS)}; te, for Transformer Engine's layers, is not there yet (docs/gpu.md)"
+        )
+        require(self.backend in BACKENDS, "model.backend", self.backend, allowed)
         for name in ("norm_eps", "init_std"):
             require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")
         self._check_family()

@@ -40,6 +40,8 @@ class MoEFamily(ABC):
             hidden_size=model.hidden_size,
             **self.attention_settings(model),
             **_expert_settings(model),
+            # A rounded logit picks another expert among near ties; None = the model's own type.
+            moe_router_dtype="fp32" if dtype is torch.bfloat16 else None,
             expert_model_parallel_size=ep_size,
             normalization="RMSNorm",
             layernorm_epsilon=model.norm_eps,

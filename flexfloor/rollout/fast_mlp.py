@@ -5,16 +5,19 @@ Shapes: T rows, H hidden, K experts of a row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
+from flexfloor.elastic.expert_banks import ExpertBanks, Pair
 from flexfloor.elastic.experts import swiglu_experts
+from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
-from flexfloor.elastic.router import route_topk
+from flexfloor.elastic.router import route_topk, router_logits
 from flexfloor.rollout.linear import Linear, pack
 
 
@@ -33,6 +36,21 @@ class FastDense:
         return self.down(F.silu(gate).mul_(linear))
 
 
+class LoopedExperts:
+    """The experts of one layer that this rank holds, one after the other."""
+
+    def __init__(self) -> None:
+        self.experts: dict[int, tuple[Linear, Linear]] = {}
+
+    def add(self, experts: Mapping[int, Pair]) -> None:
+        """Compute these too, from copies of the weights that they have now where those are faster."""
+        self.experts |= {expert: (pack(up), pack(down)) for expert, (up, down) in experts.items()}
+
+    def __call__(self, hidden_TH: Tensor, probs_TK: Tensor, expert_TK: Tensor) -> Tensor:
+        """[T, H]: see `swiglu_experts`."""
+        return swiglu_experts(hidden_TH, probs_TK, expert_TK, self.experts)
+
+
 class FastExperts:
     """The experts of one layer that this rank holds, for the rows of all ranks."""
 
@@ -42,23 +60,24 @@ class FastExperts:
         """
         self.config, self.load, self.load_layer = layer.config, load, load_layer
         self.router, self.bias = layer.router.weight, layer.router.expert_bias
-        self.experts: dict[int, tuple[Linear, Linear]] = {}
-        for expert, (up, down) in layer.expert_weights().items():
-            self.host(expert, up, down)
+        is_grouped = isinstance(layer.experts, GroupedExperts)
+        self.mix = ExpertBanks(layer.config.num_moe_experts) if is_grouped else LoopedExperts()
+        self.host(layer.expert_weights())
         self.shared = FastDense(layer.shared_experts) if layer.use_shared_expert else None
 
-    def host(self, expert: int, up: Tensor, down: Tensor) -> None:
-        """Compute expert number `expert` here, with weights [2F, H] and [H, F]."""
-        self.experts[expert] = (pack(up), pack(down))
+    def host(self, experts: Mapping[int, Pair]) -> None:
+        """Compute these experts here, with weights [2F, H] and [H, F]."""
+        self.mix.add(experts)
 
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
         """[T, H]: every row's routed experts, wherever they are, and its shared ones."""
-        probs_TK, expert_TK = route_topk(F.linear(normed_TH, self.router), self.config, self.bias)
+        logits_TE = router_logits(normed_TH, self.router, self.config)
+        probs_TK, expert_TK = route_topk(logits_TE, self.config, self.bias)
         assert rows.can_reach(expert_TK), "a row chose an expert whose host has left"
         self.load.add(self.load_layer, expert_TK)
         if len(rows.counts) == 1:
-            mixed = swiglu_experts(normed_TH, probs_TK, expert_TK, self.experts)
+            mixed = self.mix(normed_TH, probs_TK, expert_TK)
         else:
             gathered = gather_rows(normed_TH, probs_TK, expert_TK, rows)
-            mixed = return_rows(swiglu_experts(*gathered, self.experts), rows)
+            mixed = return_rows(self.mix(*gathered), rows)
         return mixed if self.shared is None else mixed + self.shared(normed_TH, rows)

@@ -82,9 +82,8 @@ class FastPath:
             guests: by expert, for each MoE layer: (gate-and-up [2F, H], down [H, F]).
         """
         mixes = [layer.mix for layer in self.layers if isinstance(layer.mix, FastExperts)]
-        for expert, weights in guests.items():
-            for mix, pair in zip(mixes, weights, strict=True):
-                mix.host(expert, *pair)
+        for index, mix in enumerate(mixes):
+            mix.host({expert: weights[index] for expert, weights in guests.items()})
 
     @torch.inference_mode()
     def logits(self, context: RolloutContext, rows: RowCounts) -> Tensor:

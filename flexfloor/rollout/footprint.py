@@ -6,11 +6,15 @@ the rows of all ranks before and inside of the experts, and a rank's own in the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch import nn
+from torch import Tensor, nn
 
+from flexfloor.elastic.expert_banks import Pair, is_even
 from flexfloor.elastic.floor import RankMemory
+from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.linear import packed_bytes
@@ -31,17 +35,28 @@ def rank_memory(model: GPTModel, *, budget: int, training: int) -> RankMemory:
     routed = [layer.expert_weights() for layer in moe_layers(model)]
     homes = {id(weight) for layer in routed for pair in layer.values() for weight in pair}
     some = min(routed[0])
+    copied = _bytes_in_banks(routed) if _is_grouped(model) else packed_bytes
     itemsize = config.params_dtype.itemsize
     vocab_size = model.embedding.word_embeddings.weight.size(0)
     return RankMemory(
         budget=budget,
         dense=_dense_bytes(model, homes),
-        expert=sum(w.nbytes + packed_bytes(w) for layer in routed for w in layer[some]),
+        expert=sum(w.nbytes + copied(w) for layer in routed for w in layer[some]),
         training=training,
         kv_token=kv_shape(config).bytes_per_token(itemsize),
         row=row_numbers(config) * itemsize,
         logits=vocab_size * (itemsize + SAMPLING_COPIES * 8),
     )
+
+
+def _is_grouped(model: GPTModel) -> bool:
+    return isinstance(moe_layers(model)[0].experts, GroupedExperts)
+
+
+def _bytes_in_banks(routed: Sequence[Mapping[int, Pair]]) -> Callable[[Tensor], int]:
+    """Bytes that a bank takes beside a weight: none where the experts of each layer lie evenly."""
+    is_view = all(is_even(experts) for experts in routed)
+    return lambda weight: 0 if is_view else weight.nbytes
 
 
 def row_numbers(config: TransformerConfig) -> int:

@@ -50,11 +50,7 @@ def migrate(
     """
     position = group.rank()
     some = next(iter(hosted.values()))
-    guests = {
-        move.expert: [tuple(torch.empty_like(weight) for weight in weights) for weights in some]
-        for move in moves
-        if move.target == position
-    }
+    guests = room_for([move.expert for move in moves if move.target == position], some)
     packed = _packed(handovers, leaving, position)
     coming = [each for each in handovers if each.target == position]
     sizes = {each.source: torch.zeros(2, dtype=torch.long, device=some[0][0].device) for each in coming}
@@ -75,6 +71,18 @@ def migrate(
         sequences=[handed for parts in boxes.values() for handed in unpack(*parts)],
         num_bytes=sum(tensor.nbytes for tensor in got),
     )
+
+
+def room_for(experts: Sequence[int], like: list[tuple[Tensor, ...]]) -> Hosted:
+    """Weights to be filled; those of a layer lie side by side, as grouped products want them."""
+    rooms = [
+        tuple(weight.new_empty(len(experts), *weight.shape, requires_grad=False) for weight in weights)
+        for weights in like
+    ]
+    return {
+        expert: [tuple(room[place] for room in layer) for layer in rooms]
+        for place, expert in enumerate(experts)
+    }
 
 
 def _packed(

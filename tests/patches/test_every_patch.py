@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(
     not device.is_cpu_host(), reason="the patches under test are those of a CPU host"
 )
 
-ALL = {patch.target: patch for patch in (*megatron_patches.EVERY_HOST, *megatron_patches.CPU_HOST)}
+LISTS = (megatron_patches.EVERY_HOST, megatron_patches.WITHOUT_TE, megatron_patches.CPU_HOST)
+ALL = {patch.target: patch for patches in LISTS for patch in patches}
 HERE = {patch.target: patch for patch in megatron_patches.patches_for_host()}
 """What the installed Megatron-Core needs."""
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 import megatron_patches
-from megatron_patches import quiet
+from megatron_patches import host, quiet
+from megatron_patches.patch import patches_for_version, upstream_version
 
 IMPORT_AND_BUILD = """
 import megatron_patches
@@ -46,6 +47,26 @@ def test_applies_the_named_list_once() -> None:
     assert megatron_patches.shut_down()
     assert parallel_state.get_expert_model_parallel_group is pristine
     assert not megatron_patches.shut_down()
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_the_list_is_that_of_the_device_and_of_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool, is_installed: bool
+) -> None:
+    monkeypatch.setattr(host.device, "is_cpu_host", lambda: not has_gpu)
+    monkeypatch.setattr(host.importlib.util, "find_spec", lambda _: object() if is_installed else None)
+    held = {patch.target for patch in megatron_patches.patches_for_host()}
+    lists = [
+        (megatron_patches.EVERY_HOST, True),
+        (megatron_patches.WITHOUT_TE, not is_installed),
+        (megatron_patches.CPU_HOST, not has_gpu),
+    ]
+    for patches, is_wanted in lists:
+        here = patches_for_version(patches, upstream_version("megatron.core"))
+        assert (
+            {patch.target for patch in here} <= held if is_wanted else held.isdisjoint(p.target for p in here)
+        )
 
 
 def test_console_stays_clean() -> None:

@@ -33,7 +33,10 @@ from flexfloor.train.config import OptimConfig
         (lambda: MemoryConfig(budget_bytes=0), "memory.budget_bytes = 0: must be a positive number of bytes"),
         (lambda: ParallelConfig(ep=0), "parallel.ep = 0: must be >= 1"),
         (lambda: ParallelConfig(tp=2), "parallel.tp = 2: must be 1 (tensor parallelism is not supported"),
-        (lambda: ParallelConfig(pp=2), "parallel.pp = 2: must be 1 (pipeline parallelism is not supported"),
+        (
+            lambda: ParallelConfig(pp=2),
+            "parallel.pp = 2: must be 1 (pipeline parallelism is not supported: at each token",
+        ),
         (lambda: TokenizerConfig(path=""), "tokenizer.path = '': must be builtin:char, a folder"),
         (lambda: SftConfig(steps=-1), "sft.steps = -1: must be >= 0"),
         (lambda: SftConfig(batch_size=0), "sft.batch_size = 0: must be >= 1"),

@@ -23,6 +23,10 @@ GROUPED = {"num_experts": 12, "moe_router_topk": 4, "moe_router_num_groups": 4, 
         ({"first_k_dense_replace": 4}, "model.first_k_dense_replace = 4: .* model.num_layers - 1 = 3"),
         ({"num_shared_experts": -1}, "model.num_shared_experts = -1"),
         (
+            {"backend": "te"},
+            "model.backend = 'te': must be auto or torch; te, for Transformer Engine's layers",
+        ),
+        (
             {"moe_router_score_function": "tanh"},
             "model.moe_router_score_function = 'tanh': .*softmax, sigmoid",
         ),
