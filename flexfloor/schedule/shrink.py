@@ -45,7 +45,7 @@ class Standing:
     def live_tokens(self) -> int:
         """Tokens of their slots. Slots of what waits are taken to be as large as its tokens, so that this is
         a little too much where something waits."""
-        return max(0, self.kv_tokens)
+        return max(0, self.kv_tokens - self.waiting_tokens)
 
     def integers(self) -> list[int]:
         """As it is told."""
