@@ -42,7 +42,7 @@ def build_model(
         vocab_size=vocab_size,
         max_sequence_length=max_sequence_length,
         position_embedding_type="rope",
-        rotary_base=int(model.rope_theta),
+        rotary_base=model.rope_theta,
         share_embeddings_and_output_weights=model.tie_embeddings,
         parallel_output=False,
         pg_collection=groups,

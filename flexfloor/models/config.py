@@ -19,6 +19,8 @@ class ModelConfig(AttentionFields, ExpertFields):
 
     family: str = "mixtral"
     """Name under which a family is registered (`flexfloor.models.registry`)."""
+    path: str | None = None
+    """Hugging Face folder whose config.json and weights the model takes."""
     num_layers: int = 4
     norm_eps: float = 1e-5
     init_std: float = 0.02

@@ -1,0 +1,102 @@
+"""The content of one config.json, and complaints about it that name file, key, value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flexfloor.checks import require, shown
+from flexfloor.errors import ConfigError
+from flexfloor.models.hf_keys import REQUIRED, Key
+from flexfloor.names import did_you_mean
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class HfFile:
+    """A config.json that has been read."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> HfFile:
+        """Raises ConfigError for a file that is not there or no JSON object."""
+        if not path.is_file():
+            raise ConfigError(f"model.path = {str(path.parent)!r}: holds no {path.name}")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(f"model.path: {path} is no JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise ConfigError(f"model.path: {path} is no JSON object")
+        return cls(path, content)
+
+    def field(self, name: str) -> str:
+        """`name` as complaints call it."""
+        return f"model.path: {self.path}: {name}"
+
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        """The value of `name`, which must be one of `known`."""
+        value = self.content.get(name)
+        if value not in known:
+            hint = did_you_mean(str(value), known)
+            listed = ", ".join(sorted(known))
+            raise ConfigError(f"{self.field(name)} = {shown(value)}: must be one of {listed}; {hint}")
+        return str(value)
+
+    def require_fixed(self, name: str, allowed: tuple[Any, ...]) -> None:
+        """`name` must have one of the values `allowed`; its absence means the first."""
+        value = self.content.get(name, allowed[0])
+        words = " or ".join(shown(each) for each in allowed)
+        require(value in allowed, self.field(name), value, f"{words}: nothing else is known here")
+
+    def number(self, name: str, kind: type, *, default: Any = REQUIRED) -> Any:
+        """The value of the key that has this name alone."""
+        return self.value(Key((name,), kind, default))
+
+    def value(self, key: Key) -> Any:
+        """The value of `key` under the first of its names that is there, as its kind."""
+        present = [name for name in key.names if name in self.content]
+        if not present:
+            if key.default is REQUIRED:
+                raise ConfigError(f"{self.field(' or '.join(key.names))}: is missing")
+            return key.default
+        value = self.content[present[0]]
+        if value is None and key.default is None:
+            return None
+        return self._typed(present[0], value, key.kind)
+
+    def rope_theta(self) -> float:
+        """The rotary base, from wherever transformers has kept it."""
+        inner = self.content.get("rope_parameters") or self.content.get("rope_scaling") or {}
+        kind = inner.get("rope_type", inner.get("type", "default"))
+        require(kind == "default", self.field("rope_parameters' rope_type"), kind, "default")
+        value = inner.get("rope_theta", self.content.get("rope_theta"))
+        if value is None:
+            raise ConfigError(f"{self.field('rope_theta')}: is missing, there and in rope_parameters")
+        return float(self._typed("rope_theta", value, float))
+
+    def require_no_window(self, max_positions: int) -> None:
+        """Attention must see all earlier positions."""
+        window = self.content.get("sliding_window")
+        if window is None or self.content.get("use_sliding_window") is False:
+            return
+        allowed = f"null, or max_position_embeddings = {max_positions} or more"
+        require(window >= max_positions, self.field("sliding_window"), window, allowed)
+
+    def check(self, build: Callable[[], object]) -> None:
+        """Say of what `build` complains about that it comes from this file."""
+        try:
+            build()
+        except ConfigError as error:
+            raise ConfigError(f"model.path: {self.path}: {error}") from None
+
+    def _typed(self, name: str, value: Any, kind: type) -> Any:
+        fits = isinstance(value, bool) == (kind is bool) and isinstance(value, (int, kind))
+        require(fits, self.field(name), value, _WORDS[kind])
+        return kind(value)
