@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -9,8 +11,10 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from flexfloor import device
 from flexfloor.models.block_spec import elastic_layers
 from flexfloor.models.config import ModelConfig
+from flexfloor.models.hf_config import read_hf_config
 from flexfloor.models.init import initialize_weights
-from flexfloor.models.registry import get_family
+from flexfloor.models.registry import get_family, weight_map_of
+from flexfloor.models.weights.take import import_weights
 
 
 def build_model(
@@ -21,14 +25,17 @@ def build_model(
     groups: ProcessGroupCollection,
     seed: int = 0,
 ) -> GPTModel:
-    """Build the model with this rank's share of the experts.
+    """Build the model with this rank's share of the experts; all ranks call it.
 
     Args:
-        model: the model's shape; `model.family` names the registered family.
+        model: the model's shape and where its weights are; `model.family` names the registered family.
         vocab_size: rows of the embedding and of the output layer.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
-        seed: of the initial weights, which do not depend on the layout.
+        seed: of the initial weights, which do not depend on the layout; without meaning with `model.path`.
+
+    Raises:
+        ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
     """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
@@ -47,5 +54,11 @@ def build_model(
         parallel_output=False,
         pg_collection=groups,
     )
-    initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
-    return gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    dtype = getattr(torch, model.dtype)
+    if model.path is None:
+        initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
+        return gpt.to(device=device.current_device(), dtype=dtype)
+    gpt = gpt.to(device=device.current_device(), dtype=dtype)
+    folder = Path(model.path).expanduser()
+    import_weights(gpt, weight_map_of(model), folder, mtp_layers=read_hf_config(folder).mtp_layers)
+    return gpt

@@ -16,6 +16,20 @@ from flexfloor.models.attention import PackedCoreAttention
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.moe_family import MoEFamily
+from flexfloor.models.weights.fusion import Plain
+from flexfloor.models.weights.weight_map import Row
+
+_ATTENTION = {
+    "linear_q_proj": ("q_proj", 0),  # without a latent of the queries
+    "linear_q_down_proj": ("q_a_proj", None),
+    "q_layernorm": ("q_a_layernorm", None),
+    "linear_q_up_proj": ("q_b_proj", 0),
+    "linear_kv_down_proj": ("kv_a_proj_with_mqa", None),
+    "kv_layernorm": ("kv_a_layernorm", None),
+    "linear_kv_up_proj": ("kv_b_proj", 0),
+    "linear_proj": ("o_proj", 1),
+}
+"""Megatron's module of the attention to Hugging Face's, and the dimension that tensor parallelism cuts."""
 
 
 class DeepseekV3(MoEFamily):
@@ -41,3 +55,14 @@ class DeepseekV3(MoEFamily):
         """Latent attention over packed rows or the rollout's cache."""
         attention.module = RolloutLatentAttention
         attention.submodules.core_attention = PackedCoreAttention
+
+    def attention_rows(self, model: ModelConfig) -> tuple[Row, ...]:
+        """One tensor to one; a model has the queries in one step or in two."""
+        return tuple(
+            Row(
+                megatron=f"decoder.layers.{{layer}}.self_attention.{own}.weight",
+                hf=Plain(f"model.layers.{{layer}}.self_attn.{hf}.weight"),
+                tp_dim=tp_dim,
+            )
+            for own, (hf, tp_dim) in _ATTENTION.items()
+        )
