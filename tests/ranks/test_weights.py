@@ -1,6 +1,5 @@
 """Weights of Hugging Face folders in and out of models on ranks: the same logits, and the same bits."""
 
-
 import hf_models
 import numpy as np
 import pytest

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from flexfloor.errors import WeightsError
 from flexfloor.models.weights.fusion import Fusion, Piece, Place, Shape, Vocabulary, num_rows
