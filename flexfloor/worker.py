@@ -29,6 +29,7 @@ from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.planner import Planner
+from flexfloor.stages.resume import will_resume
 from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 from flexfloor.train.resident import training_bytes
@@ -88,6 +89,7 @@ def _set_up(config: Config) -> Worker:
             max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
             groups=groups,
             seed=config.trainer.seed,
+            take_weights=not will_resume(config.trainer),
         )
     ddp, engine = build_ddp(model, groups), _engine(config, groups, model, tokenizer)
     engine.require_memory(config.data.max_prompt_length + config.data.max_response_length)

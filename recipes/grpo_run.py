@@ -12,13 +12,9 @@ from flexfloor.journal import Journal
 from flexfloor.recipes.sft import warm_start
 from flexfloor.stages.best import BestStep
 from flexfloor.stages.early_update import EarlyTraining, train_early
+from flexfloor.stages.own_checkpoints import checkpoints_folder
 from flexfloor.stages.reference import keep_reference
-from flexfloor.stages.resume import (
-    checkpoint_to_resume,
-    checkpoints_folder,
-    require_same_model,
-    set_aside_from,
-)
+from flexfloor.stages.resume import checkpoint_to_resume, require_same_model, set_aside_from
 from flexfloor.stages.train_step import build_train_step
 from flexfloor.stages.validate import validate
 from flexfloor.stop import StopRequest

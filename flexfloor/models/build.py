@@ -24,6 +24,7 @@ def build_model(
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     seed: int = 0,
+    take_weights: bool = True,
 ) -> GPTModel:
     """Build the model with this rank's share of the experts; all ranks call it.
 
@@ -32,7 +33,8 @@ def build_model(
         vocab_size: rows of the embedding and of the output layer.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
-        seed: of the initial weights, which do not depend on the layout; without meaning with `model.path`.
+        seed: of initial weights, which do not depend on the layout.
+        take_weights: from `model.path`, if there is one; false where a checkpoint is loaded later.
 
     Raises:
         ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
@@ -55,7 +57,7 @@ def build_model(
         pg_collection=groups,
     )
     dtype = getattr(torch, model.dtype)
-    if model.path is None:
+    if model.path is None or not take_weights:
         initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
         return gpt.to(device=device.current_device(), dtype=dtype)
     gpt = gpt.to(device=device.current_device(), dtype=dtype)

@@ -1,4 +1,4 @@
-"""An export that is killed or cannot write leaves nothing that looks finished; taking weights takes no memory."""
+"""An export that is stopped leaves nothing that looks finished; weights come and go without memory."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_a_killed_export_leaves_no_folder_and_the_next_one_succeeds(at, source, 
     assert not place.exists()
     [left] = tmp_path.iterdir()
     assert left == hf_folder.partial_of(place)
-    with pytest.raises(WeightsError, match="has neither model.safetensors nor model.safetensors.index.json"):
+    with pytest.raises(WeightsError, match="has neither model"):
         read_index(left)
     start(undisturbed, 2, source, place)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,4 +1,4 @@
-"""Folders unlike the usual: types, layouts of experts, vocabularies, layers of prediction, tied embeddings."""
+"""Folders unlike the usual: types, layouts of experts, vocabularies, prediction layers, tied embeddings."""
 
 import json
 from pathlib import Path
