@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,7 @@ class Worker:
     @property
     def model_identity(self) -> dict[str, Any]:
         """What a checkpoint says about its model, and a run that goes on from it must agree with."""
-        return {**dataclasses.asdict(self.config.model), "vocab_size": len(self.tokenizer)}
+        return {**self.config.model.identity(), "vocab_size": len(self.tokenizer)}
 
 
 def set_up(config: Config) -> Worker:

@@ -49,6 +49,12 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "deepseek_v3": {"model_type": "deepseek_v3", **LATENT},
     "deepseek_v3, whole queries": {"model_type": "deepseek_v3", **LATENT, "q_lora_rank": None},
+    "deepseek_v2": {
+        "model_type": "deepseek_v2",
+        **LATENT,
+        "norm_topk_prob": False,
+        "topk_method": "group_limited_greedy",
+    },
     "mixtral, tied": {
         "model_type": "mixtral",
         "intermediate_size": 48,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from flexfloor.checks import require
 from flexfloor.models.attention_config import AttentionFields
 from flexfloor.models.expert_config import ExpertFields
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
-LATENT_FAMILIES = ("deepseek_v3",)
+LATENT_FAMILIES = ("deepseek_v2", "deepseek_v3")
 GROUPED_QUERY_FAMILIES = ("mixtral", "qwen3_moe")
 
 
@@ -42,6 +44,12 @@ class ModelConfig(AttentionFields, ExpertFields):
             require(rank is not None, "model.kv_lora_rank", rank, f"given for model.family={self.family}")
         if self.family in GROUPED_QUERY_FAMILIES:
             require(rank is None, "model.kv_lora_rank", rank, f"null for model.family={self.family}")
+
+    def identity(self) -> dict[str, Any]:
+        """What makes it another model: all fields but where its weights come from."""
+        named = dataclasses.asdict(self)
+        del named["path"]
+        return named | ({} if self.rope_scaling.is_on else {"rope_scaling": None})
 
     @property
     def num_moe_layers(self) -> int:

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flexfloor.checks import require, shown
 from flexfloor.errors import ConfigError
 from flexfloor.models.hf_keys import REQUIRED, Key
 from flexfloor.names import did_you_mean
 
+T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -22,6 +23,8 @@ class HfFile:
 
     path: Path
     content: dict[str, Any]
+    prefix: str = ""
+    """What complaints put before a key: the name of the object that holds it."""
 
     @classmethod
     def read(cls, path: Path) -> HfFile:
@@ -38,11 +41,11 @@ class HfFile:
 
     def field(self, name: str) -> str:
         """`name` as complaints call it."""
-        return f"model.path: {self.path}: {name}"
+        return f"model.path: {self.path}: {self.prefix}{name}"
 
-    def one_of(self, name: str, known: Collection[str]) -> str:
+    def one_of(self, name: str, known: Collection[str], *, default: str | None = None) -> str:
         """The value of `name`, which must be one of `known`."""
-        value = self.content.get(name)
+        value = self.content.get(name) or default
         if value not in known:
             hint = did_you_mean(str(value), known)
             listed = ", ".join(sorted(known))
@@ -54,10 +57,6 @@ class HfFile:
         value = self.content.get(name, allowed[0])
         words = " or ".join(shown(each) for each in allowed)
         require(value in allowed, self.field(name), value, f"{words}: nothing else is known here")
-
-    def number(self, name: str, kind: type, *, default: Any = REQUIRED) -> Any:
-        """The value of the key that has this name alone."""
-        return self.value(Key((name,), kind, default))
 
     def value(self, key: Key) -> Any:
         """The value of `key` under the first of its names that is there, as its kind."""
@@ -71,28 +70,16 @@ class HfFile:
             return None
         return self._typed(present[0], value, key.kind)
 
-    def rope_theta(self) -> float:
-        """The rotary base, from wherever transformers has kept it."""
-        inner = self.content.get("rope_parameters") or self.content.get("rope_scaling") or {}
-        kind = inner.get("rope_type", inner.get("type", "default"))
-        require(kind == "default", self.field("rope_parameters' rope_type"), kind, "default")
-        value = inner.get("rope_theta", self.content.get("rope_theta"))
-        if value is None:
-            raise ConfigError(f"{self.field('rope_theta')}: is missing, there and in rope_parameters")
-        return float(self._typed("rope_theta", value, float))
+    def inside(self, name: str) -> HfFile:
+        """The object under `name`, an empty one where it is absent or null; its keys are named after it."""
+        value = self.content.get(name) or {}
+        require(isinstance(value, dict), self.field(name), value, "an object or null")
+        return HfFile(self.path, value, f"{self.prefix}{name}.")
 
-    def require_no_window(self, max_positions: int) -> None:
-        """Attention must see all earlier positions."""
-        window = self.content.get("sliding_window")
-        if window is None or self.content.get("use_sliding_window") is False:
-            return
-        allowed = f"null, or max_position_embeddings = {max_positions} or more"
-        require(window >= max_positions, self.field("sliding_window"), window, allowed)
-
-    def check(self, build: Callable[[], object]) -> None:
-        """Say of what `build` complains about that it comes from this file."""
+    def built(self, build: Callable[[], T]) -> T:
+        """What `build` makes of values of this file, which its complaints then name."""
         try:
-            build()
+            return build()
         except ConfigError as error:
             raise ConfigError(f"model.path: {self.path}: {error}") from None
 

@@ -32,14 +32,16 @@ class Key:
 class HfFamily:
     """How one `model_type` is written."""
 
+    architecture: str
+    """transformers' class."""
     keys: dict[str, Key]
     """By field of ModelConfig."""
     fixed: dict[str, tuple[Any, ...]]
     """Keys that must have one of these values if they are there; the first is what their absence means."""
     settled: dict[str, Any] = field(default_factory=dict)
     """Fields of ModelConfig that every model of the type has alike."""
-    has_yarn: bool = False
-    """Whether the angles may be YaRN's."""
+    is_latent: bool = False
+    """Whether its attention is latent; only then may the angles be YaRN's."""
 
 
 def _key(*names: str, kind: type = int, default: Any = REQUIRED) -> Key:
@@ -77,24 +79,40 @@ _LATENT = _SHARED | {
     "qk_rope_head_dim": _key("qk_rope_head_dim"),
     "v_head_dim": _key("v_head_dim"),
     "moe_router_topk_scaling_factor": _key("routed_scaling_factor", kind=float, default=1.0),
-    "norm_topk_prob": _key("norm_topk_prob", kind=bool),
     "moe_router_num_groups": _key("n_group", default=None),
     "moe_router_group_topk": _key("topk_group", default=None),
 }
 _LATENT_FIXED = _FIXED | {"moe_layer_freq": (1,), "mlp_bias": (False,), "rope_interleave": (True,)}
 
 HF_FAMILIES = {
-    "deepseek_v3": HfFamily(
+    "deepseek_v2": HfFamily(
+        architecture="DeepseekV2ForCausalLM",
         keys=_LATENT,
+        # transformers divides by the sum in no case, DeepSeek's own code where this says so
+        fixed=_LATENT_FIXED | {"scoring_func": ("softmax",), "norm_topk_prob": (False,)},
+        settled={"norm_topk_prob": False, "moe_router_group_experts": 1, "latent_norm_eps": 1e-6},
+        is_latent=True,
+    ),
+    "deepseek_v3": HfFamily(
+        architecture="DeepseekV3ForCausalLM",
+        keys=_LATENT | {"norm_topk_prob": _key("norm_topk_prob", kind=bool, default=True)},
         fixed=_LATENT_FIXED | {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)},
-        settled={"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True},
+        settled={
+            "moe_router_score_function": "sigmoid",
+            "moe_router_enable_expert_bias": True,
+            "moe_router_group_experts": 2,
+            "latent_norm_eps": 1e-6,
+        },
+        is_latent=True,
     ),
     "mixtral": HfFamily(
+        architecture="MixtralForCausalLM",
         keys=_SHARED | _GROUPED_QUERY | {"moe_ffn_hidden_size": _key("intermediate_size")},
         fixed=_FIXED,
         settled={"norm_topk_prob": True},
     ),
     "qwen3_moe": HfFamily(
+        architecture="Qwen3MoeForCausalLM",
         keys=_SHARED
         | _GROUPED_QUERY
         | {

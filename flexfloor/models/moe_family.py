@@ -18,6 +18,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from flexfloor.errors import ConfigError
 from flexfloor.models.block_spec import block_spec
 from flexfloor.models.config import ModelConfig
+from flexfloor.models.megatron_config import MoEConfig
 from flexfloor.models.weights.fusion import OfExperts, Plain, Stacked, Vocabulary
 from flexfloor.models.weights.weight_map import Row, WeightMap
 
@@ -25,7 +26,7 @@ from flexfloor.models.weights.weight_map import Row, WeightMap
 class MoEFamily(ABC):
     """Base of the families."""
 
-    config_class: ClassVar[type[TransformerConfig]] = TransformerConfig
+    config_class: ClassVar[type[TransformerConfig]] = MoEConfig
 
     @abstractmethod
     def attention_settings(self, model: ModelConfig) -> dict[str, Any]:
@@ -172,6 +173,7 @@ def _expert_settings(model: ModelConfig) -> dict[str, Any]:
         moe_router_score_function=model.moe_router_score_function,
         moe_router_num_groups=model.moe_router_num_groups,
         moe_router_group_topk=model.moe_router_group_topk,
+        moe_router_group_experts=model.moe_router_group_experts,
         moe_router_topk_scaling_factor=model.moe_router_topk_scaling_factor,
         moe_router_enable_expert_bias=model.moe_router_enable_expert_bias,
         moe_router_bias_update_rate=model.moe_router_bias_update_rate,

@@ -37,6 +37,7 @@ class ModelFamily(Protocol):
 
 
 _FAMILIES = {
+    "deepseek_v2": "flexfloor.models.deepseek_v2:DeepseekV2",
     "deepseek_v3": "flexfloor.models.deepseek_v3:DeepseekV3",
     "mixtral": "flexfloor.models.mixtral:Mixtral",
     "qwen3_moe": "flexfloor.models.qwen3_moe:Qwen3Moe",

@@ -81,9 +81,14 @@ def requests():
 
 def new_model(ep_size, dtype, name="mixtral", seed=0):
     """The same weights under every layout, with norms that cannot be mixed up."""
+    return built(model_config(dtype, name), ep_size, seed)
+
+
+def built(config, ep_size=1, seed=0):
+    """As `new_model`, of any configuration."""
     parallel.initialize(ep_size=ep_size, seed=seed, timeout_seconds=60)
     model = build_model(
-        model_config(dtype, name),
+        config,
         vocab_size=VOCAB,
         max_sequence_length=LONGEST,
         groups=parallel.groups(),
