@@ -39,13 +39,31 @@ def build_model(
     Raises:
         ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
     """
+    gpt = build_shell(model, vocab_size=vocab_size, max_sequence_length=max_sequence_length, groups=groups)
+    dtype = getattr(torch, model.dtype)
+    if model.path is None or not take_weights:
+        initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
+        return gpt.to(device=device.current_device(), dtype=dtype)
+    gpt = gpt.to(device=device.current_device(), dtype=dtype)
+    folder = Path(model.path).expanduser()
+    import_weights(gpt, weight_map_of(model), folder, mtp_layers=read_hf_config(folder).mtp_layers)
+    return gpt
+
+
+def build_shell(
+    model: ModelConfig, *, vocab_size: int, max_sequence_length: int, groups: ProcessGroupCollection
+) -> GPTModel:
+    """The model as Megatron makes it, its weights in no defined state; arguments as `build_model`'s.
+
+    Under `torch.device("meta")` it takes no memory, and tells what a model consists of.
+    """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
     spec = family.block_spec(config)
     for layer in elastic_layers(spec):
         # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
         layer.submodules.mlp.params = {**(layer.submodules.mlp.params or {}), "groups": groups}
-    gpt = GPTModel(
+    return GPTModel(
         config=config,
         transformer_layer_spec=spec,
         vocab_size=vocab_size,
@@ -56,11 +74,3 @@ def build_model(
         parallel_output=False,
         pg_collection=groups,
     )
-    dtype = getattr(torch, model.dtype)
-    if model.path is None or not take_weights:
-        initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
-        return gpt.to(device=device.current_device(), dtype=dtype)
-    gpt = gpt.to(device=device.current_device(), dtype=dtype)
-    folder = Path(model.path).expanduser()
-    import_weights(gpt, weight_map_of(model), folder, mtp_layers=read_hf_config(folder).mtp_layers)
-    return gpt
