@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         "--hf",
         type=Path,
         metavar="DIR",
-        help="folder with the tokenizer; default: the run's model.path",
+        help="folder with the tokenizer; default: the run's tokenizer",
     )
     export.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: the checkpoint's")
     export.add_argument(

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from flexfloor import heartbeat, parallel
+from flexfloor.checks import require
 from flexfloor.convert.request import Export
 from flexfloor.convert.stored_model import StoredModel, find_step, model_in
 from flexfloor.data.tokenizer import load_tokenizer
-from flexfloor.errors import ConfigError
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import CONFIG_FILE, read_hf_config, write_hf_config
 from flexfloor.models.registry import weight_map_of
@@ -72,15 +72,29 @@ def _advance(bar: Any) -> Callable[[object], None]:
 def _write_rest(
     folder: Path, wanted: Export, extra: dict[str, Any], model: ModelConfig, vocab_size: int
 ) -> None:
-    """config.json and the tokenizer."""
+    """config.json, generation settings and tokenizer."""
     origin = extra.get("origin", {})
-    source = wanted.hf or (Path(origin["model_path"]) if origin.get("model_path") else None)
-    if source is not None and not (source / CONFIG_FILE).is_file():
-        if wanted.hf is not None:
-            raise ConfigError(f"--hf = {source}: must be a folder with a {CONFIG_FILE}")
-        source = None
+    source = _source(wanted, origin)
     positions = read_hf_config(source).max_positions if source else origin.get("max_positions", 4096)
     write_hf_config(folder, model, vocab_size=vocab_size, max_positions=positions)
-    has_tokenizer = source is not None and hf_folder.copy_tokenizer(source, folder)
-    if not has_tokenizer and "tokenizer_path" in origin:
-        load_tokenizer(origin["tokenizer_path"]).save_pretrained(folder)
+    if source is not None:
+        hf_folder.copy_files(source, folder, [hf_folder.GENERATION_FILE])
+    _write_tokenizer(folder, wanted.hf, origin.get("tokenizer_path"))
+
+
+def _source(wanted: Export, origin: dict[str, Any]) -> Path | None:
+    """The Hugging Face folder that the model came from, if it is there."""
+    if wanted.hf is not None:
+        allowed = f"a folder with a {CONFIG_FILE}"
+        require((wanted.hf / CONFIG_FILE).is_file(), "--hf", str(wanted.hf), allowed)
+        return wanted.hf
+    path = Path(origin["model_path"]) if origin.get("model_path") else None
+    return path if path is not None and (path / CONFIG_FILE).is_file() else None
+
+
+def _write_tokenizer(folder: Path, hf: Path | None, used: str | None) -> None:
+    """That of the folder a user named, else the one that the run used."""
+    if hf is not None and hf_folder.copy_files(hf, folder, hf_folder.TOKENIZER_FILES):
+        return
+    if used is not None and not hf_folder.copy_files(Path(used), folder, hf_folder.TOKENIZER_FILES):
+        load_tokenizer(used).save_pretrained(folder)

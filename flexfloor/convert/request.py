@@ -15,7 +15,7 @@ class Export:
     out: Path
     """Folder to be made."""
     hf: Path | None = None
-    """Hugging Face folder with tokenizer and longest sequence; None = the run's `model.path`."""
+    """Hugging Face folder with tokenizer and longest sequence; None = those that the run used."""
     dtype: str | None = None
     """Of the parameters in the files; None = the checkpoint's."""
     fused_experts: bool = False

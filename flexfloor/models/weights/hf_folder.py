@@ -28,8 +28,8 @@ TOKENIZER_FILES = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
-    "generation_config.json",
 )
+GENERATION_FILE = "generation_config.json"
 
 
 def require_free(field: str, folder: Path) -> None:
@@ -63,9 +63,9 @@ def finish(folder: Path, shards: Sequence[Shard]) -> None:
     _sync(folder.parent)
 
 
-def copy_tokenizer(source: Path, folder: Path) -> list[str]:
-    """Copy what `source` has of tokenizer and generation settings; returns the names."""
-    found = [name for name in TOKENIZER_FILES if (source / name).is_file()]
+def copy_files(source: Path, folder: Path, names: Sequence[str]) -> list[str]:
+    """Copy those of `names` that `source` has; returns them."""
+    found = [name for name in names if (source / name).is_file()]
     for name in found:
         shutil.copyfile(source / name, folder / name)
     return found
