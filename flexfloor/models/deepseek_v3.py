@@ -23,15 +23,16 @@ from flexfloor.models.weights.weight_map import Row
 
 _ATTENTION = {
     "linear_q_proj": ("q_proj", 0),  # without a latent of the queries
-    "linear_q_down_proj": ("q_a_proj", None),
+    "linear_q_down_proj": ("q_a_proj", 0),
     "q_layernorm": ("q_a_layernorm", None),
     "linear_q_up_proj": ("q_b_proj", 0),
-    "linear_kv_down_proj": ("kv_a_proj_with_mqa", None),
+    "linear_kv_down_proj": ("kv_a_proj_with_mqa", 0),
     "kv_layernorm": ("kv_a_layernorm", None),
     "linear_kv_up_proj": ("kv_b_proj", 0),
     "linear_proj": ("o_proj", 1),
 }
-"""Megatron's module of the attention to Hugging Face's, and the dimension that tensor parallelism cuts."""
+"""Megatron's module of the attention to Hugging Face's, and the dimension that tensor parallelism cuts.
+Transformer Engine's layers keep the two projections down whole."""
 
 
 class DeepseekV3(MoEFamily):

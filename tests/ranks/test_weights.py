@@ -43,3 +43,38 @@ def test_the_logits_are_hugging_faces_and_what_is_written_is_what_was_read(
         assert read.keys() == written.keys()
         for name, tensor in read.items():
             assert written[name].dtype == tensor.dtype and torch.equal(written[name], tensor), name
+
+
+def cuts(folders):
+    """Of each parameter the dimension that tensor parallelism cuts, by the weight map and by Megatron."""
+    from flexfloor import parallel
+    from flexfloor.models.build import build_shell
+    from flexfloor.models.config import ModelConfig
+    from flexfloor.models.hf_config import read_hf_config
+    from flexfloor.models.moe_family import MoEFamily
+    from flexfloor.models.registry import weight_map_of
+
+    parallel.initialize(ep_size=1, seed=0, timeout_seconds=60)
+    plain = MoEFamily.transformer_config
+
+    def initialising(self, model, *, ep_size):
+        config = plain(self, model, ep_size=ep_size)
+        config.perform_initialization = True  # upstream says how a weight is cut where it fills it
+        return config
+
+    MoEFamily.transformer_config = initialising
+    found = {}
+    for kind, folder in folders.items():
+        model = ModelConfig(**read_hf_config(folder).fields)
+        gpt = build_shell(model, vocab_size=48, max_sequence_length=8, groups=parallel.groups())
+        for name, parameter in gpt.named_parameters():
+            is_cut = getattr(parameter, "tensor_model_parallel", False)
+            mine = weight_map_of(model).row_of(name)[0].tp_dim
+            found[f"{kind}: {name}"] = (mine, parameter.partition_dim if is_cut else None)
+    return found
+
+
+def test_the_maps_know_what_tensor_parallelism_cuts(models):
+    [found] = start(cuts, 1, {kind: folder for kind, (folder, _) in models.items()})
+    assert {name: both for name, both in found.items() if both[0] != both[1]} == {}
+    assert {mine for mine, _ in found.values()} == {None, 0, 1}
