@@ -11,12 +11,14 @@ from flexfloor.models.block_spec import elastic_layers
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family
+from flexfloor.models.vocabulary import cut_logits
 
 
 def build_model(
     model: ModelConfig,
     *,
     vocab_size: int,
+    num_tokens: int | None = None,
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     seed: int = 0,
@@ -26,6 +28,7 @@ def build_model(
     Args:
         model: the model's shape; `model.family` names the registered family.
         vocab_size: rows of the embedding and of the output layer.
+        num_tokens: leading rows that are tokens, to which logits are cut; all when not given.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
         seed: of the initial weights, which do not depend on the layout.
@@ -47,5 +50,7 @@ def build_model(
         parallel_output=False,
         pg_collection=groups,
     )
+    if num_tokens is not None:
+        cut_logits(gpt, num_tokens)
     initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
     return gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
