@@ -15,7 +15,7 @@ from flexfloor.config import Config, TrainerConfig, can_validate, is_rank
 from flexfloor.data.demonstrations import demonstrate
 from flexfloor.data.prompts import load_prompts
 from flexfloor.data.sampler import PromptSampler
-from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.data.tokenizer import embedding_rows, load_tokenizer
 from flexfloor.errors import ConfigError
 from flexfloor.models.registry import family_path
 from flexfloor.reward.load import load_scorer
@@ -42,6 +42,7 @@ def check_training(config: Config) -> None:
     _check_resume(config.trainer)
     _check_weights(config)
     tokenizer = load_tokenizer(config.tokenizer.path)
+    embedding_rows(config.model.vocab_size, tokenizer)
     prompts = load_prompts(data, tokenizer, "train")
     PromptSampler(len(prompts), data.train_batch_size, shuffle=data.shuffle, seed=data.seed)
     if config.sft.steps > 0:
@@ -61,7 +62,9 @@ def check_generation(config: Config) -> None:
     _check_resume(config.trainer)
     _check_weights(config)
     family_path(config.model.family)
-    load_scorer(config.reward, load_prompts(config.data, load_tokenizer(config.tokenizer.path), split))
+    tokenizer = load_tokenizer(config.tokenizer.path)
+    embedding_rows(config.model.vocab_size, tokenizer)
+    load_scorer(config.reward, load_prompts(config.data, tokenizer, split))
 
 
 def ensure_writable(field: str, folder: Path) -> None:

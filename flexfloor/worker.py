@@ -14,7 +14,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from flexfloor import heartbeat, parallel
 from flexfloor.config import Config
 from flexfloor.data.prompts import load_prompts
-from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
+from flexfloor.data.tokenizer import decode_tokens, embedding_rows, load_tokenizer, num_tokens
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.device import is_cpu_host
@@ -57,7 +57,10 @@ class Worker:
     @property
     def model_identity(self) -> dict[str, Any]:
         """What a checkpoint says about its model, and a run that goes on from it must agree with."""
-        return {**self.config.model.identity(), "vocab_size": len(self.tokenizer)}
+        return {
+            **self.config.model.identity(),
+            "vocab_size": embedding_rows(self.config.model.vocab_size, self.tokenizer),
+        }
 
 
 def set_up(config: Config) -> Worker:
@@ -84,7 +87,8 @@ def _set_up(config: Config) -> Worker:
     with heartbeat.allow(config.launch.timeout_seconds):
         model = build_model(
             config.model,
-            vocab_size=len(tokenizer),
+            vocab_size=embedding_rows(config.model.vocab_size, tokenizer),
+            num_tokens=num_tokens(tokenizer),
             max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
             groups=groups,
             seed=config.trainer.seed,

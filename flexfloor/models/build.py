@@ -14,6 +14,7 @@ from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import read_hf_config
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family, weight_map_of
+from flexfloor.models.vocabulary import cut_logits
 from flexfloor.models.weights.take import import_weights
 
 
@@ -21,6 +22,7 @@ def build_model(
     model: ModelConfig,
     *,
     vocab_size: int,
+    num_tokens: int | None = None,
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     seed: int = 0,
@@ -31,6 +33,7 @@ def build_model(
     Args:
         model: the model's shape and where its weights are; `model.family` names the registered family.
         vocab_size: rows of the embedding and of the output layer.
+        num_tokens: leading rows that are tokens, to which logits are cut; all when not given.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
         seed: of initial weights, which do not depend on the layout.
@@ -40,6 +43,8 @@ def build_model(
         ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
     """
     gpt = build_shell(model, vocab_size=vocab_size, max_sequence_length=max_sequence_length, groups=groups)
+    if num_tokens is not None:
+        cut_logits(gpt, num_tokens)
     dtype = getattr(torch, model.dtype)
     if model.path is None or not take_weights:
         initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)

@@ -23,6 +23,8 @@ class ModelConfig(AttentionFields, ExpertFields):
     """Name under which a family is registered (`flexfloor.models.registry`)."""
     path: str | None = None
     """Hugging Face folder whose config.json and weights the model takes."""
+    vocab_size: int | None = None
+    """Rows of the embedding; as many as the tokenizer has tokens when not given. Further ones stay unused."""
     num_layers: int = 4
     norm_eps: float = 1e-5
     init_std: float = 0.02
@@ -34,6 +36,9 @@ class ModelConfig(AttentionFields, ExpertFields):
         require(self.dtype in DTYPE_BYTES, "model.dtype", self.dtype, f"one of {', '.join(DTYPE_BYTES)}")
         for name in ("norm_eps", "init_std"):
             require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")
+        require(self.path != "", "model.path", self.path, "a folder, or null")
+        rows = self.vocab_size
+        require(rows is None or rows > 0, "model.vocab_size", rows, "a positive integer, or null")
         self._check_family()
         self.check_attention()
         self.check_experts(self.num_layers)

@@ -55,13 +55,14 @@ def read_hf_config(folder: Path) -> HfModel:
     max_positions = file.value(Key(("max_position_embeddings",), int))
     _require_no_window(file, max_positions)
     found = _defaults() | family.settled | {ours: file.value(key) for ours, key in family.keys.items()}
-    found |= {"family": name, **read_rope(file, may_scale=family.is_latent)}
+    found |= {"family": name, "vocab_size": file.value(Key(("vocab_size",), int))}
+    found |= read_rope(file, may_scale=family.is_latent)
     if family.is_latent:
         found |= _experts(file, found)
     file.built(lambda: ModelConfig(**found))
     return HfModel(
         fields=found,
-        vocab_size=file.value(Key(("vocab_size",), int)),
+        vocab_size=found["vocab_size"],
         max_positions=max_positions,
         mtp_layers=file.value(Key(("num_nextn_predict_layers", "num_mtp_layers"), int, 0)),
     )
@@ -132,7 +133,7 @@ def _grouped_content(model: ModelConfig) -> dict[str, Any]:
 
 
 def _latent_content(model: ModelConfig) -> dict[str, Any]:
-    content = {
+    content: dict[str, Any] = {
         "num_key_value_heads": model.num_attention_heads,
         "num_nextn_predict_layers": 0,
         "n_group": model.moe_router_num_groups or 1,
@@ -153,7 +154,7 @@ def _require_settled(model: ModelConfig, family: HfFamily) -> None:
     has["moe_router_group_experts"] = model.counted_group_experts
     if family.is_latent:
         has["latent_norm_eps"] = model.latent_norm_eps or model.norm_eps
-    ignored = {"family", "rope_theta", "rope_scaling", *family.keys, *_without_effect(family)}
+    ignored = {"family", "vocab_size", "rope_theta", "rope_scaling", *family.keys, *_without_effect(family)}
     for name in has.keys() - ignored:
         allowed = f"{means[name]!r}, as every {model.family} of Hugging Face's has it"
         require(has[name] == means[name], f"model.{name}", has[name], allowed)

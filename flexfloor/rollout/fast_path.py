@@ -27,6 +27,7 @@ from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.rotary import angles_and_scale
+from flexfloor.models.vocabulary import token_rows
 from flexfloor.rollout.context import RolloutContext
 from flexfloor.rollout.fast_attention import FastAttention, rotary_tables
 from flexfloor.rollout.fast_latent_attention import FastLatentAttention
@@ -71,7 +72,8 @@ class FastPath:
             self.layers.append(_Layer(layer, model.config, load, num_moe_layers))
             num_moe_layers += isinstance(layer.mlp, ElasticMoELayer)
         tied = model.share_embeddings_and_output_weights
-        self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
+        output = model.shared_embedding_or_output_weight() if tied else model.output_layer.weight
+        self.output = pack(token_rows(model, output))
 
     @torch.inference_mode()
     def host(self, guests: Mapping[int, Sequence[tuple[Tensor, ...]]]) -> None:

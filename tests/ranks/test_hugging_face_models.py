@@ -79,6 +79,11 @@ def test_logits_are_those_of_transformers(name, dtype, tolerance, tmp_path):
     assert np.abs(ours - theirs).max() < tolerance * np.abs(theirs).max()
 
 
+def test_a_rotary_base_keeps_its_fraction(tmp_path):
+    ours, theirs = start(both_logits, released.write(tmp_path, "Mixtral", rope_theta=2.75), "float64")
+    assert np.abs(ours - theirs).max() < 1e-12 * np.abs(theirs).max()
+
+
 def greedy_tokens(folder, path):
     ours, theirs = both(folder, "float32")
     found, _ = ranks.generate(ours, path=path, deal="by prompt", sampling={"temperature": 0.0})

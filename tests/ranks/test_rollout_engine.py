@@ -114,22 +114,11 @@ def test_a_budget_too_small_for_one_sequence_is_an_error():
 
 def rollout_and_training_logprobs(ep_size, dtype, temperature, name):
     from flexfloor.train.recompute import compute_logprobs
-    from flexfloor.train.types import Sample
 
     model = ranks.new_model(ep_size, dtype, name)
     found, _ = ranks.generate(model, path="fast", deal="by response", sampling={"temperature": temperature})
-    prompts = {request.uid: request.prompt_ids for request in ranks.requests()}
-    samples = [
-        Sample(
-            uid=uid,
-            response_index=index,
-            prompt_ids=np.array(prompts[uid]),
-            response_ids=np.array(response.token_ids),
-        )
-        for (uid, index), response in sorted(found.items())
-    ]
     trained = compute_logprobs(
-        model, samples, parallel.groups().dp_cp, micro_batch_tokens=100, temperature=temperature
+        model, ranks.samples(found), parallel.groups().dp_cp, micro_batch_tokens=100, temperature=temperature
     )
     sampled = [np.array(response.logprobs) for _, response in sorted(found.items())]
     return np.concatenate(sampled), np.concatenate(trained)

@@ -7,7 +7,7 @@ only sizes, the spread of the weights and the lengths are smaller.
 import json
 from pathlib import Path
 
-from rollout_ranks import VOCAB
+VOCAB = 48
 
 _COMMON = {
     "hidden_act": "silu",
@@ -38,14 +38,14 @@ _DEEPSEEK = _COMMON | {
     "v_head_dim": 14,
 }
 _YARN = {
-    "beta_fast": 2,
+    "beta_fast": 0.2,
     "beta_slow": 0.02,
     "factor": 40,
     "original_max_position_embeddings": 16,
     "type": "yarn",
 }
-"""Stretches lengths of 16 to 640, the released ones 4,096 to 163,840; by these betas two of the four angles
-are mixed, as by the released ones, 32 and 1, some of the 32 are."""
+"""Stretches lengths of 16 to 640, the released ones 4,096 to 163,840; by these betas one of the four angles
+is mixed, as by the released ones, 32 and 1, a third of the 32 are."""
 _V2 = _DEEPSEEK | {
     "model_type": "deepseek_v2",
     "n_shared_experts": 2,
