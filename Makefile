@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MCORE_NEXT := $(VENV)/mcore-next
-NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elastic_reference.py checkpoint.py reference.py) \
+NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elastic_reference.py checkpoint.py reference.py hugging_face_models.py) \
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 

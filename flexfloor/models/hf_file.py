@@ -33,6 +33,8 @@ class HfFile:
             raise ConfigError(f"model.path = {str(path.parent)!r}: holds no {path.name}")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"model.path: {path} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise ConfigError(f"model.path: {path} is no JSON: {error}") from None
         if not isinstance(content, dict):

@@ -41,6 +41,9 @@ class RolloutLatentAttention(MLASelfAttention):
         else:
             self.q_layernorm.eps = config.latent_norm_eps
         self.kv_layernorm.eps = config.latent_norm_eps
+        if config.rope_type == "yarn":
+            # Tables for upstream's fused kernels, of the original length in every layer.
+            del self.rotary_pos_emb.cos_cached, self.rotary_pos_emb.sin_cached
 
     def forward(
         self,
