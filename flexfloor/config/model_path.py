@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from flexfloor.checks import require, shown
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import CONFIG_FILE, HfModel, read_hf_config
+from flexfloor.models.hf_keys import HF_FAMILIES
 
 
 def fill_model(composed: DictConfig, *, base: Callable[[], DictConfig], named: Collection[str]) -> None:
@@ -30,8 +31,8 @@ def fill_model(composed: DictConfig, *, base: Callable[[], DictConfig], named: C
     or lengths beyond the model's positions.
     """
     path = OmegaConf.select(composed, "model.path")
-    if not path:
-        return
+    if not path or composed.model.family not in HF_FAMILIES:
+        return  # a family of the user's own, whose section is the user's too
     file = Path(path).expanduser() / CONFIG_FILE
     found = read_hf_config(file.parent)
     own, start = dict(_leaves(dataclasses.asdict(ModelConfig()))), base()

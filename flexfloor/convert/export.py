@@ -15,6 +15,7 @@ from flexfloor.convert.stored_model import StoredModel, find_step, model_in
 from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import CONFIG_FILE, read_hf_config, write_hf_config
+from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.registry import weight_map_of
 from flexfloor.models.weights import hf_folder
 from flexfloor.models.weights.assembly import Shard, assemble, shard
@@ -75,10 +76,15 @@ def _write_rest(
     """config.json, generation settings and tokenizer."""
     origin = extra.get("origin", {})
     source = _source(wanted, origin)
-    positions = read_hf_config(source).max_positions if source else origin.get("max_positions", 4096)
-    write_hf_config(folder, model, vocab_size=vocab_size, max_positions=positions)
+    if model.family in HF_FAMILIES:
+        positions = read_hf_config(source).max_positions if source else origin.get("max_positions", 4096)
+        write_hf_config(folder, model, vocab_size=vocab_size, max_positions=positions)
+    else:
+        allowed = f"a folder with the {CONFIG_FILE} of model.family={model.family}, which is not ours"
+        require(source is not None, "--hf", wanted.hf, allowed)
     if source is not None:
-        hf_folder.copy_files(source, folder, [hf_folder.GENERATION_FILE])
+        names = [hf_folder.GENERATION_FILE, *([] if model.family in HF_FAMILIES else [CONFIG_FILE])]
+        hf_folder.copy_files(source, folder, names)
     _write_tokenizer(folder, wanted.hf, origin.get("tokenizer_path"))
 
 

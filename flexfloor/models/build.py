@@ -12,6 +12,7 @@ from flexfloor import device
 from flexfloor.models.block_spec import elastic_layers
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import read_hf_config
+from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family, weight_map_of
 from flexfloor.models.vocabulary import cut_logits
@@ -51,7 +52,8 @@ def build_model(
         return gpt.to(device=device.current_device(), dtype=dtype)
     gpt = gpt.to(device=device.current_device(), dtype=dtype)
     folder = Path(model.path).expanduser()
-    import_weights(gpt, weight_map_of(model), folder, mtp_layers=read_hf_config(folder).mtp_layers)
+    mtp_layers = read_hf_config(folder).mtp_layers if model.family in HF_FAMILIES else 0
+    import_weights(gpt, weight_map_of(model), folder, mtp_layers=mtp_layers)
     return gpt
 
 
