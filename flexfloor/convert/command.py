@@ -6,8 +6,10 @@ import argparse
 import re
 from pathlib import Path
 
+from flexfloor.convert.find_step import find_step
 from flexfloor.convert.request import Export
 from flexfloor.errors import ConfigError
+from flexfloor.models.weights.hf_folder import require_free
 
 _UNITS = {"MB": 10**6, "GB": 10**9}
 _EXAMPLES = """\
@@ -22,14 +24,16 @@ A Hugging Face folder needs no conversion: flexfloor train model.path=DIR takes 
 def convert(words: list[str]) -> None:
     """Do what `words` ask for."""
     options = _parser().parse_args(words)
+    size = _bytes(options.max_shard_size)
     wanted = Export(
-        checkpoint=options.checkpoint,
+        checkpoint=find_step(options.checkpoint),
         out=options.out,
         hf=options.hf,
         dtype=options.dtype,
         fused_experts=options.fused_experts,
-        max_shard_bytes=_bytes(options.max_shard_size),
+        max_shard_bytes=size,
     )
+    require_free("--out", wanted.out)
     from flexfloor.launch import run_ranks
 
     run_ranks(export_on_rank, 1, wanted)

@@ -10,8 +10,9 @@ import torch
 
 from flexfloor import heartbeat, parallel
 from flexfloor.checks import require
+from flexfloor.convert.find_step import find_step
 from flexfloor.convert.request import Export
-from flexfloor.convert.stored_model import StoredModel, find_step, model_in
+from flexfloor.convert.stored_model import StoredModel, model_in
 from flexfloor.data.tokenizer import load_tokenizer
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import CONFIG_FILE, read_hf_config, write_hf_config

@@ -84,21 +84,6 @@ def model_in(extra: dict[str, Any], step: Path) -> tuple[ModelConfig, int]:
     return ModelConfig(**fields), extra["model"]["vocab_size"]
 
 
-def find_step(path: Path) -> Path:
-    """The newest whole checkpoint of the run at `path`, or `path` itself where it is one.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if (path / checkpoint_folder.MANIFEST).exists():
-        checkpoint_folder.require_whole(path)
-        return path
-    for folder in (path / "checkpoints", path):
-        if folder.is_dir() and (found := checkpoint_folder.latest_checkpoint(folder)) is not None:
-            return found
-    raise CheckpointError(f"{path} is neither a checkpoint nor the folder of a run that has one")
-
-
 def _parts(described: ShardedTensor | ShardedTensorFactory) -> list[Part]:
     built = described.build() if isinstance(described, ShardedTensorFactory) else [described]
     return [
