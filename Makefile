@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MCORE_NEXT := $(VENV)/mcore-next
-NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elastic_reference.py checkpoint.py reference.py) \
+NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elastic_reference.py checkpoint.py reference.py hugging_face_models.py) \
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint validate-simulator chaos test-gpu gpu-check docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint bench-convert validate-simulator chaos test-gpu gpu-check docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -74,6 +74,9 @@ bench-overlap: setup ## steps whose update begins on released ranks over steps w
 
 bench-checkpoint: setup ## time to save and load over plainly writing and reading the same bytes
 	$(BIN)/python tools/bench_checkpoint.py
+
+bench-convert: setup ## time to take a Hugging Face folder's weights over plainly reading its files
+	$(BIN)/python tools/bench_convert.py
 
 validate-simulator: setup ## predicted and measured time of the same rollouts on CPU ranks; minutes
 	$(BIN)/python tools/validate_simulator.py

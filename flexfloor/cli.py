@@ -32,6 +32,7 @@ examples:
   flexfloor train recipe=tiny-mixtral launch=slurm launch.slurm.nodes=2 launch.slurm.dry_run=true
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
   flexfloor report runs/flexfloor/demo
+  flexfloor convert export --checkpoint runs/flexfloor/demo --out demo-hf
   flexfloor simulate simulate.model=deepseek-v3 simulate.hardware=h200 simulate.num_gpus=64
   flexfloor config recipe=tiny-mixtral
   flexfloor doctor
@@ -94,6 +95,13 @@ def _report(folders: list[str], _: Path | None) -> int:
     return 0
 
 
+def _convert(words: list[str], _: Path | None) -> int:
+    from flexfloor.convert.command import convert
+
+    convert(words)
+    return 0
+
+
 def _simulate(overrides: list[str], config_dir: Path | None) -> int:
     # What a run on this machine needs beyond that does not matter on a cluster that is not there.
     config = compose(overrides, config_dir, check=finite_numbers)
@@ -115,6 +123,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         _report,
         "page, picture, trace and closing table of a finished or stopped run, from its folder",
     ),
+    "convert": (_convert, "a checkpoint as a Hugging Face folder; `convert export --help` says more"),
     "simulate": (
         _simulate,
         "what schedules would do on a modelled cluster: a table, time lines and a frontier, simulated",
@@ -186,6 +195,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+    if name == "convert":
+        command.add_argument("overrides", nargs=argparse.REMAINDER, metavar="export ...")
+        command.set_defaults(config_dir=None)
+        return
     if name == "report":
         command.add_argument("overrides", nargs="*", metavar="RUN", help="folder: trainer.default_local_dir")
         command.set_defaults(config_dir=None)

@@ -16,6 +16,10 @@ class ConfigError(FlexFloorError, ValueError):
     """A setting is unknown, of the wrong kind, out of range, or does not fit another one."""
 
 
+class WeightsError(ConfigError):
+    """Files of weights cannot be read or do not fit the model; the message names file and tensor."""
+
+
 class DataError(FlexFloorError, ValueError):
     """A data file, row or prompt cannot be used."""
 

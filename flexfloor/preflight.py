@@ -15,11 +15,12 @@ from flexfloor.config import Config, TrainerConfig, can_validate, is_rank
 from flexfloor.data.demonstrations import demonstrate
 from flexfloor.data.prompts import load_prompts
 from flexfloor.data.sampler import PromptSampler
-from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.data.tokenizer import embedding_rows, load_tokenizer
 from flexfloor.errors import ConfigError
 from flexfloor.models.registry import family_path
 from flexfloor.reward.load import load_scorer
 from flexfloor.schedule.history_file import read_history
+from flexfloor.stages.own_checkpoints import finds_checkpoint
 from flexfloor.stages.replay import Replay
 from flexfloor.train.checkpoint_folder import complaint
 
@@ -39,7 +40,9 @@ def check_training(config: Config) -> None:
     data = config.data
     ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
     _check_resume(config.trainer)
+    _check_weights(config)
     tokenizer = load_tokenizer(config.tokenizer.path)
+    embedding_rows(config.model.vocab_size, tokenizer)
     prompts = load_prompts(data, tokenizer, "train")
     PromptSampler(len(prompts), data.train_batch_size, shuffle=data.shuffle, seed=data.seed)
     if config.sft.steps > 0:
@@ -57,8 +60,11 @@ def check_generation(config: Config) -> None:
     require(split == "train" or can_validate(config.data), "generate.split", split, allowed)
     ensure_writable("generate.output", Path(config.generate.output).parent)
     _check_resume(config.trainer)
+    _check_weights(config)
     family_path(config.model.family)
-    load_scorer(config.reward, load_prompts(config.data, load_tokenizer(config.tokenizer.path), split))
+    tokenizer = load_tokenizer(config.tokenizer.path)
+    embedding_rows(config.model.vocab_size, tokenizer)
+    load_scorer(config.reward, load_prompts(config.data, tokenizer, split))
 
 
 def ensure_writable(field: str, folder: Path) -> None:
@@ -78,6 +84,15 @@ def _check_schedule(config: Config) -> None:
         read_history(Path(history), config.data.max_response_length)
     if lengths is not None:
         Replay(Path(lengths)).require_steps(config.trainer.total_training_steps)
+
+
+def _check_weights(config: Config) -> None:
+    """Files that the model is taken from: whether they are all there and whole."""
+    path = config.model.path
+    if path is not None and not finds_checkpoint(config.trainer):
+        from flexfloor.models.weights.stored import read_index
+
+        read_index(Path(path).expanduser())
 
 
 def _check_resume(trainer: TrainerConfig) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from flexfloor import heartbeat, parallel
 from flexfloor.config import Config
 from flexfloor.data.prompts import load_prompts
-from flexfloor.data.tokenizer import decode_tokens, load_tokenizer
+from flexfloor.data.tokenizer import decode_tokens, embedding_rows, load_tokenizer, num_tokens
 from flexfloor.data.types import Prompt
 from flexfloor.data.uid import fingerprint
 from flexfloor.device import is_cpu_host
@@ -29,6 +28,7 @@ from flexfloor.reward.types import Scorer
 from flexfloor.rollout.engine import RolloutEngine
 from flexfloor.stages.memory import explaining_shortage
 from flexfloor.stages.planner import Planner
+from flexfloor.stages.resume import will_resume
 from flexfloor.train import random_state
 from flexfloor.train.optimizer import build_ddp
 from flexfloor.train.resident import training_bytes
@@ -57,9 +57,10 @@ class Worker:
     @property
     def model_identity(self) -> dict[str, Any]:
         """What a checkpoint says about its model, and a run that goes on from it must agree with."""
-        model = dataclasses.asdict(self.config.model)
-        del model["backend"]  # computes the same from the same weights
-        return {**model, "vocab_size": len(self.tokenizer)}
+        return {
+            **self.config.model.identity(),
+            "vocab_size": embedding_rows(self.config.model.vocab_size, self.tokenizer),
+        }
 
 
 def set_up(config: Config) -> Worker:
@@ -86,10 +87,12 @@ def _set_up(config: Config) -> Worker:
     with heartbeat.allow(config.launch.timeout_seconds):
         model = build_model(
             config.model,
-            vocab_size=len(tokenizer),
+            vocab_size=embedding_rows(config.model.vocab_size, tokenizer),
+            num_tokens=num_tokens(tokenizer),
             max_sequence_length=config.data.max_prompt_length + config.data.max_response_length,
             groups=groups,
             seed=config.trainer.seed,
+            take_weights=not will_resume(config.trainer),
         )
     ddp, engine = build_ddp(model, groups), _engine(config, groups, model, tokenizer)
     engine.require_memory(config.data.max_prompt_length + config.data.max_response_length)

@@ -1,6 +1,7 @@
 """Generate and score only: responses to the prompts of a split, one jsonl line each.
 
-The weights are those of the checkpoint that `trainer.resume_mode` finds, else the initial ones.
+The weights are those of the checkpoint that `trainer.resume_mode` finds, else those at `model.path`, else the
+initial ones.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def generate(config: Config) -> None:
         require_same_model(checkpoint, worker.model_identity)
         with heartbeat.stage("resume"), heartbeat.allow(transfer_seconds(worker.ddp)):
             load_weights(checkpoint, model=[worker.ddp])
-    console.line(f"weights: {checkpoint or 'initial'}")
+    console.line(f"weights: {checkpoint or config.model.path or 'initial'}")
     responses = respond(worker, console)
     if worker.layout.rank == 0:
         output = Path(config.generate.output)

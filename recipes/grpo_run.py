@@ -12,13 +12,10 @@ from flexfloor.journal import Journal
 from flexfloor.recipes.sft import warm_start
 from flexfloor.stages.best import BestStep
 from flexfloor.stages.early_update import EarlyTraining, train_early
+from flexfloor.stages.origin import origin_of
+from flexfloor.stages.own_checkpoints import checkpoints_folder
 from flexfloor.stages.reference import keep_reference
-from flexfloor.stages.resume import (
-    checkpoint_to_resume,
-    checkpoints_folder,
-    require_same_model,
-    set_aside_from,
-)
+from flexfloor.stages.resume import checkpoint_to_resume, require_same_model, set_aside_from
 from flexfloor.stages.train_step import build_train_step
 from flexfloor.stages.validate import validate
 from flexfloor.stop import StopRequest
@@ -137,6 +134,7 @@ def save(run: Run, step: int) -> None:
                 "run_id": run.journal.run_id,
                 "sampler": run.sampler.state_dict(),
                 "model": run.worker.model_identity,
+                "origin": origin_of(run.worker.config),
                 "best": run.best.state_dict(),
                 "planner": run.worker.planner.state_dict(),
             },

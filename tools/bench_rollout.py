@@ -89,7 +89,9 @@ def measure(family: str, batches: list[int], new_tokens: int, rounds: int) -> di
     """Median tokens/s of both sides for each batch size; runs on one rank."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
-    from flexfloor.models.hugging_face import hf_config, hf_state_dict
+    from flexfloor.models.hugging_face import hf_config
+    from flexfloor.models.registry import weight_map_of
+    from flexfloor.models.weights.state_dict import hf_state_dict
     from flexfloor.rollout.config import RolloutConfig
     from flexfloor.rollout.engine import RolloutEngine
 
@@ -98,7 +100,7 @@ def measure(family: str, batches: list[int], new_tokens: int, rounds: int) -> di
     gpt = build_model(MODELS[family], **sizes, groups=parallel.groups(), seed=0)
     hf_logging.set_verbosity_error()
     peer = AutoModelForCausalLM.from_config(hf_config(MODELS[family], **sizes)).eval()
-    peer.load_state_dict(hf_state_dict(gpt))
+    peer.load_state_dict(hf_state_dict(gpt, weight_map_of(MODELS[family])))
     engine = RolloutEngine(
         gpt,
         group=parallel.groups().ep,

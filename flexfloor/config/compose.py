@@ -20,7 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 from flexfloor.checks import require
 from flexfloor.config.complaint import COMPLAINTS, as_config_error
 from flexfloor.config.fields import is_container, is_section, kind_of
-from flexfloor.config.overrides import checked
+from flexfloor.config.model_path import fill_model
+from flexfloor.config.overrides import checked, parsed
 from flexfloor.config.tree import Config
 from flexfloor.config.validate import validate
 from flexfloor.errors import ConfigError
@@ -48,6 +49,7 @@ def compose(
     except COMPLAINTS as error:
         raise as_config_error(error) from None
     _check_containers(OmegaConf.to_container(composed), "")
+    fill_model(composed, base=lambda: _composed(_search(config_dir)), named=_named(overrides))
     config = _typed(composed)
     check(config)
     return config
@@ -71,6 +73,11 @@ def _composed(words: list[str]) -> DictConfig:
     ConfigStore.instance().store(name="schema", node=Config, provider="flexfloor")
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         return hydra_compose("config", words)
+
+
+def _named(overrides: list[str]) -> set[str]:
+    """Full names of the fields that `overrides` set one by one."""
+    return {parsed(word).key_or_group for word in overrides}
 
 
 def _typed(composed: DictConfig) -> Config:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flexfloor.checks import require
 from flexfloor.data.char_tokenizer import build_char_tokenizer
 from flexfloor.errors import ConfigError
 
@@ -29,6 +30,22 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"tokenizer.path={path}: it has no end-of-sequence token (eos_token)")
     return tokenizer
+
+
+def num_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows of an embedding that has one for every token, added ones too."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+def embedding_rows(rows: int | None, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows of the embedding: `rows` as `model.vocab_size` says, or one for every token.
+
+    Raises ConfigError when there are more tokens than rows.
+    """
+    tokens = num_tokens(tokenizer)
+    allowed = f"{tokens} or more, for the tokens of the tokenizer; does tokenizer.path fit model.path?"
+    require(rows is None or rows >= tokens, "model.vocab_size", rows, allowed)
+    return rows or tokens
 
 
 def decode_response(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:

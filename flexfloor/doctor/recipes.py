@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flexfloor import device
 from flexfloor.config import Config, compose, world_size
-from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.data.tokenizer import embedding_rows, load_tokenizer
 from flexfloor.doctor.machine import GIB
 from flexfloor.doctor.memory import PROCESS_BYTES, rank_bytes
 from flexfloor.doctor.types import Verdict
@@ -26,7 +26,7 @@ def judge(name: str, overrides: list[str], config_dir: Path | None = None) -> Ve
     ranks = world_size(config.launch)
     try:
         check_host(config)
-        vocab_size = len(load_tokenizer(config.tokenizer.path))
+        vocab_size = embedding_rows(config.model.vocab_size, load_tokenizer(config.tokenizer.path))
     except ConfigError as error:
         return Verdict(name=name, ranks=ranks, complaint=str(error))
     return _judge_size(name, config, vocab_size, ranks)

@@ -63,10 +63,16 @@ def _best_groups(scores_TE: Tensor, config: TransformerConfig) -> Tensor:
     """[T, E] with -inf outside of each token's best groups, by the sum of their best experts."""
     groups, taken = config.moe_router_num_groups, config.moe_router_group_topk
     by_group_TGE = scores_TE.unflatten(1, (groups, config.num_moe_experts // groups))
-    group_scores_TG = by_group_TGE.topk(config.moe_router_topk // taken, dim=-1).values.sum(-1)
+    counted = _counted_experts(config) or config.moe_router_topk // taken
+    group_scores_TG = by_group_TGE.topk(counted, dim=-1).values.sum(-1)
     outside_TG = torch.ones_like(group_scores_TG, dtype=torch.bool)
     outside_TG.scatter_(1, group_scores_TG.topk(taken, dim=1).indices, False)
     return by_group_TGE.masked_fill(outside_TG[..., None], float("-inf")).flatten(1)
+
+
+def _counted_experts(config: TransformerConfig) -> int | None:
+    """Best experts of a group whose scores make its own; None = Megatron's rule. A user's family has none."""
+    return getattr(config, "moe_router_group_experts", None)
 
 
 class ElasticRouter(TopKRouter):
@@ -97,8 +103,11 @@ class ElasticRouter(TopKRouter):
         return router_logits(input, self.weight, self.config, self.bias)
 
     def routing(self, logits: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Probabilities and map, [T, E] both; upstream's own but for float64 and for no tokens at all."""
-        if logits.numel() and logits.dtype is not torch.float64:
+        """Probabilities and map, [T, E] both.
+
+        Upstream's own but for float64, for no tokens at all and for groups scored by another rule.
+        """
+        if logits.numel() and logits.dtype is not torch.float64 and _counted_experts(self.config) is None:
             return super().routing(logits, padding_mask)
         logits_TE = logits.view(-1, self.config.num_moe_experts)
         shares_TK, expert_TK = route_topk(logits_TE, self.config, self.expert_bias)

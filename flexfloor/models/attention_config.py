@@ -6,9 +6,10 @@ DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434. The names are those of Hugging Fac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flexfloor.checks import require
+from flexfloor.models.rope_config import RopeScaling
 
 
 @dataclass(kw_only=True)
@@ -31,7 +32,11 @@ class AttentionFields:
     """MLA: channels that are rotated; the key's are shared by all heads."""
     v_head_dim: int = 32
     """MLA: channels of a head's value."""
+    latent_norm_eps: float | None = None
+    """MLA: epsilon of the latents' norms, norm_eps when not given; Hugging Face's DeepSeek has 1e-6."""
     rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling = field(default_factory=RopeScaling)
+    """MLA: YaRN's longer sequences."""
 
     def check_attention(self) -> None:
         """Raise ConfigError naming the field that cannot be."""
@@ -46,7 +51,11 @@ class AttentionFields:
 
     def _check_heads(self) -> None:
         heads = self.num_attention_heads
-        require(self.q_lora_rank is None, "model.q_lora_rank", self.q_lora_rank, "null without kv_lora_rank")
+        for name in ("q_lora_rank", "latent_norm_eps"):
+            value = getattr(self, name)
+            require(value is None, f"model.{name}", value, "null without kv_lora_rank")
+        factor = self.rope_scaling.factor
+        require(factor is None, "model.rope_scaling.factor", factor, "null without kv_lora_rank")
         require(
             heads % self.num_query_groups == 0,
             "model.num_query_groups",
@@ -67,6 +76,8 @@ class AttentionFields:
         for name in ("q_lora_rank", "kv_lora_rank"):
             value = getattr(self, name)
             require(value is None or value > 0, f"model.{name}", value, "a positive integer")
+        eps = self.latent_norm_eps
+        require(eps is None or eps > 0, "model.latent_norm_eps", eps, "positive")
         require(self.head_dim is None, "model.head_dim", self.head_dim, "null with kv_lora_rank (MLA)")
         rotated = self.qk_rope_head_dim
         require(rotated % 2 == 0, "model.qk_rope_head_dim", rotated, "even (rotary pairs)")

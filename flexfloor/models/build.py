@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -11,29 +13,79 @@ from flexfloor.elastic.grouped_experts import can_group
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.models.block_spec import elastic_layers, use_grouped_experts
 from flexfloor.models.config import ModelConfig
+from flexfloor.models.hf_config import read_hf_config
+from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.init import initialize_weights
-from flexfloor.models.registry import get_family
+from flexfloor.models.registry import get_family, weight_map_of
+from flexfloor.models.vocabulary import cut_logits
+from flexfloor.models.weights.take import import_weights
 
 
 def build_model(
     model: ModelConfig,
     *,
     vocab_size: int,
+    num_tokens: int | None = None,
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     seed: int = 0,
+    take_weights: bool = True,
     groups_experts: bool | None = None,
 ) -> GPTModel:
-    """Build the model with this rank's share of the experts.
+    """Build the model with this rank's share of the experts; all ranks call it.
 
     Args:
-        model: the model's shape; `model.family` names the registered family.
+        model: the model's shape and where its weights are; `model.family` names the registered family.
         vocab_size: rows of the embedding and of the output layer.
+        num_tokens: leading rows that are tokens, to which logits are cut; all when not given.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
         groups: process groups; `groups.ep` spreads the experts.
-        seed: of the initial weights, which do not depend on the layout.
+        seed: of initial weights, which do not depend on the layout.
+        take_weights: from `model.path`, if there is one; false where a checkpoint is loaded later.
         groups_experts: whether experts are computed by grouped products; not given = where the device has
             a kernel for them and they are SwiGLU networks.
+
+    Raises:
+        ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
+    """
+    gpt = build_shell(
+        model,
+        vocab_size=vocab_size,
+        max_sequence_length=max_sequence_length,
+        groups=groups,
+        groups_experts=groups_experts,
+    )
+    if num_tokens is not None:
+        cut_logits(gpt, num_tokens)
+    takes = model.path is not None and take_weights
+    if not takes:
+        initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
+    gpt = gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
+    for layer in moe_layers(gpt):
+        layer.router.widen_buffers()
+    if takes:
+        _take_weights(gpt, model)
+    return gpt
+
+
+def _take_weights(gpt: GPTModel, model: ModelConfig) -> None:
+    assert model.path is not None
+    folder = Path(model.path).expanduser()
+    mtp_layers = read_hf_config(folder).mtp_layers if model.family in HF_FAMILIES else 0
+    import_weights(gpt, weight_map_of(model), folder, mtp_layers=mtp_layers)
+
+
+def build_shell(
+    model: ModelConfig,
+    *,
+    vocab_size: int,
+    max_sequence_length: int,
+    groups: ProcessGroupCollection,
+    groups_experts: bool | None = None,
+) -> GPTModel:
+    """The model as Megatron makes it, its weights in no defined state; arguments as `build_model`'s.
+
+    Under `torch.device("meta")` it takes no memory, and tells what a model consists of.
     """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
@@ -45,19 +97,14 @@ def build_model(
             use_grouped_experts(layer)
         # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
         layer.submodules.mlp.params = {**(layer.submodules.mlp.params or {}), "groups": groups}
-    gpt = GPTModel(
+    return GPTModel(
         config=config,
         transformer_layer_spec=spec,
         vocab_size=vocab_size,
         max_sequence_length=max_sequence_length,
         position_embedding_type="rope",
-        rotary_base=int(model.rope_theta),
+        rotary_base=model.rope_theta,
         share_embeddings_and_output_weights=model.tie_embeddings,
         parallel_output=False,
         pg_collection=groups,
     )
-    initialize_weights(gpt, seed=seed, std=model.init_std, num_layers=model.num_layers)
-    gpt = gpt.to(device=device.current_device(), dtype=getattr(torch, model.dtype))
-    for layer in moe_layers(gpt):
-        layer.router.widen_buffers()
-    return gpt

@@ -33,6 +33,8 @@ class ExpertFields:
     moe_router_group_topk: int | None = None
     """Groups that a token's experts may come from; a group scores the sum of its best
     moe_router_topk // moe_router_group_topk experts."""
+    moe_router_group_experts: int | None = None
+    """A group scores the sum of so many of its best experts instead; DeepSeek-V2 has 1, DeepSeek-V3 2."""
     moe_router_topk_scaling_factor: float | None = None
     """Multiplies the scores of the chosen experts."""
     moe_router_enable_expert_bias: bool = False
@@ -89,10 +91,13 @@ class ExpertFields:
 
     def _check_groups(self) -> None:
         groups, taken, chosen = self.moe_router_num_groups, self.moe_router_group_topk, self.moe_router_topk
+        counted = self.moe_router_group_experts
         if groups is None or taken is None:
             require(
                 groups is taken, "model.moe_router_group_topk", taken, "given with num_groups, or neither"
             )
+            allowed = "null without moe_router_num_groups"
+            require(counted is None, "model.moe_router_group_experts", counted, allowed)
             return
         require(
             groups > 0 and self.num_experts % groups == 0,
@@ -100,12 +105,23 @@ class ExpertFields:
             groups,
             f"a divisor of model.num_experts = {self.num_experts}",
         )
-        allowed = f"a divisor of model.moe_router_topk = {chosen}, at most moe_router_num_groups = {groups}"
-        fits = 1 <= taken <= groups and chosen % taken == 0
+        allowed = f"between 1 and model.moe_router_num_groups = {groups}"
+        require(1 <= taken <= groups, "model.moe_router_group_topk", taken, allowed)
+        allowed = f"a divisor of model.moe_router_topk = {chosen}, unless moe_router_group_experts is given"
+        fits = counted is not None or chosen % taken == 0
         require(fits, "model.moe_router_group_topk", taken, allowed)
         size = self.num_experts // groups
+        fits = counted is None or 1 <= counted <= size
+        require(fits, "model.moe_router_group_experts", counted, f"between 1 and a group's {size} experts")
         allowed = f"at most {taken} groups of {size} experts = {taken * size}"
         require(chosen <= taken * size, "model.moe_router_topk", chosen, allowed)
+
+    @property
+    def counted_group_experts(self) -> int | None:
+        """Experts of a group whose scores make its own; None without groups."""
+        if self.moe_router_group_topk is None:
+            return None
+        return self.moe_router_group_experts or self.moe_router_topk // self.moe_router_group_topk
 
     @property
     def shared_ffn_hidden_size(self) -> int | None:

@@ -9,28 +9,42 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-_LOCAL_EXPERT = re.compile(r"(.*\.experts\.local_experts\.)(\d+)(\..*)")
+LOCAL_EXPERT = re.compile(r"(.*\.experts\.local_experts\.)(\d+)(\..*)")
+"""The name of a tensor of an expert: up to its number, the number, and the rest."""
+_T = TypeVar("_T", bound=Tensor)
 _RESIDUAL_OUTPUTS = ("linear_proj.weight", "linear_fc2.weight")
 
 
 def global_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Parameters with local expert numbers replaced by global ones."""
+    yield from _globally_named(model, model.named_parameters())
+
+
+def global_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters, and the buffers that a checkpoint holds beside them, each once by its global name."""
+    kept = model.state_dict(keep_vars=True).keys()
+    buffers = ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+    return dict(_globally_named(model, (*model.named_parameters(), *buffers)))
+
+
+def _globally_named(model: nn.Module, named: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:
     experts_of = {
         name: module.local_expert_indices
         for name, module in model.named_modules()
         if hasattr(module, "local_expert_indices") and hasattr(module, "experts")
     }
-    for name, parameter in model.named_parameters():
-        match = _LOCAL_EXPERT.fullmatch(name)
+    for name, tensor in named:
+        match = LOCAL_EXPERT.fullmatch(name)
         if match:
             layer = match[1].removesuffix(".experts.local_experts.")
             name = f"{match[1]}{experts_of[layer][int(match[2])]}{match[3]}"
-        yield name, parameter
+        yield name, tensor
 
 
 @torch.no_grad()

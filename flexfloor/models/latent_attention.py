@@ -21,25 +21,29 @@ from typing import Any
 import torch
 from megatron.core.transformer.multi_latent_attention import MLASelfAttention
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
-from megatron.core.transformer.transformer_config import MLATransformerConfig
 from torch import Tensor
 
 from flexfloor.models.attention import PackedRows
+from flexfloor.models.megatron_config import LatentConfig
 from flexfloor.models.packed_attention import attend_packed
-from flexfloor.models.rotary import rotate_rows, split_pairs
+from flexfloor.models.rotary import angles_and_scale, rotate_rows, split_pairs
 from flexfloor.rollout.context import RolloutContext
 
 
 class RolloutLatentAttention(MLASelfAttention):
     """Megatron's projections around attention over packed rows or over the rollout's cache of latents."""
 
-    def __init__(self, config: MLATransformerConfig, *args: Any, **kwargs: Any):
+    def __init__(self, config: LatentConfig, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)
         if config.q_lora_rank is None:
             # Upstream normalises both latents or none, and 0.19 knows no query without a norm beside it.
-            self.kv_layernorm = WrappedTorchNorm(
-                config=config, hidden_size=config.kv_lora_rank, eps=config.layernorm_epsilon
-            )
+            self.kv_layernorm = WrappedTorchNorm(config=config, hidden_size=config.kv_lora_rank)
+        else:
+            self.q_layernorm.eps = config.latent_norm_eps
+        self.kv_layernorm.eps = config.latent_norm_eps
+        if config.rope_type == "yarn":
+            # Tables for upstream's fused kernels, of the original length in every layer.
+            del self.rotary_pos_emb.cos_cached, self.rotary_pos_emb.sin_cached
 
     def forward(
         self,
@@ -83,13 +87,14 @@ class RolloutLatentAttention(MLASelfAttention):
     def _project(self, hidden_states: Tensor, position_ids_T: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """Queries [T, N, D] and latents [T, R + P], rotated; positions lie below `longest`."""
         config = self.config
-        freqs = self.rotary_pos_emb(max(longest, 1))[:, 0, 0][position_ids_T]
+        angles, scale = angles_and_scale(self.rotary_pos_emb(max(longest, 1)))
+        freqs = angles[:, 0, 0][position_ids_T]
         query = self._query(hidden_states[:, 0]).unflatten(-1, (config.num_attention_heads, self.q_head_dim))
         plain, turning = query.split([config.qk_head_dim, config.qk_pos_emb_head_dim], dim=-1)
-        query = torch.cat((plain, rotate_rows(split_pairs(turning), freqs)), -1)
+        query = torch.cat((plain, rotate_rows(split_pairs(turning), freqs, scale)), -1)
         combined, _ = self.linear_kv_down_proj(hidden_states[:, 0])
         compressed, key = combined.split([config.kv_lora_rank, config.qk_pos_emb_head_dim], dim=-1)
-        rotated = rotate_rows(split_pairs(key)[:, None], freqs)[:, 0]
+        rotated = rotate_rows(split_pairs(key)[:, None], freqs, scale)[:, 0]
         return query, torch.cat((self.kv_layernorm(compressed), rotated), -1)
 
     def _query(self, hidden_TH: Tensor) -> Tensor:

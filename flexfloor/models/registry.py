@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
     from megatron.core.transformer.transformer_config import TransformerConfig
 
+    from flexfloor.models.weights.weight_map import WeightMap
+
 
 class ModelFamily(Protocol):
     """What a family provides."""
@@ -29,8 +31,13 @@ class ModelFamily(Protocol):
         """Megatron's specification of the layers, with FlexFloor's modules in them."""
         ...
 
+    def weight_map(self, model: ModelConfig) -> WeightMap:
+        """Hugging Face's names of the weights of `model`; needed to take weights and to write them."""
+        ...
+
 
 _FAMILIES = {
+    "deepseek_v2": "flexfloor.models.deepseek_v2:DeepseekV2",
     "deepseek_v3": "flexfloor.models.deepseek_v3:DeepseekV3",
     "mixtral": "flexfloor.models.mixtral:Mixtral",
     "qwen3_moe": "flexfloor.models.qwen3_moe:Qwen3Moe",
@@ -69,3 +76,14 @@ def get_family(name: str) -> ModelFamily:
         return getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"model.family = {name!r}: cannot be imported: {error}") from error
+
+
+def weight_map_of(model: ModelConfig) -> WeightMap:
+    """The weight map of the model's family.
+
+    Raises ConfigError when the family, a user's own one, has none.
+    """
+    family = get_family(model.family)
+    if not hasattr(family, "weight_map"):
+        raise ConfigError(f"model.family = {model.family!r}: it has no weight_map, which names its weights")
+    return family.weight_map(model)

@@ -9,14 +9,23 @@ import torch
 from torch import Tensor
 
 
-def rotate_rows(x_TND: Tensor, freqs_TD: Tensor) -> Tensor:
+def angles_and_scale(found: Tensor | tuple[Tensor, float]) -> tuple[Tensor, float]:
+    """What Megatron's rotary embedding gives, as angles and what rotated channels are multiplied by.
+
+    Plain angles come alone and multiply by 1; YaRN's come with their factor.
+    """
+    return found if isinstance(found, tuple) else (found, 1.0)
+
+
+def rotate_rows(x_TND: Tensor, freqs_TD: Tensor, scale: float = 1.0) -> Tensor:
     """Rotary embedding of each row by its own angles, halves paired as in GPT-NeoX.
 
     Args:
         x_TND: [T, N, D] queries or keys.
         freqs_TD: [T, D] angles in radians, the two halves equal.
+        scale: multiplies what comes out.
     """
-    cos, sin = freqs_TD.cos().to(x_TND.dtype)[:, None], freqs_TD.sin().to(x_TND.dtype)[:, None]
+    cos, sin = ((scale * turned).to(x_TND.dtype)[:, None] for turned in (freqs_TD.cos(), freqs_TD.sin()))
     first, second = x_TND.chunk(2, -1)
     return x_TND * cos + torch.cat((-second, first), -1) * sin
 

@@ -57,7 +57,7 @@ def rotate(x_TND: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     return (x_TND * cos).addcmul_(x_TND.roll(x_TND.size(-1) // 2, -1), signed_sin)
 
 
-def rotary_tables(freqs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(cosine, signed sine) [positions, 1, D] for `rotate` of angles [positions, 1, D]."""
-    first, second = freqs.sin().to(dtype).chunk(2, -1)
-    return freqs.cos().to(dtype), torch.cat((-first, second), -1)
+def rotary_tables(freqs: Tensor, dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """(cosine, signed sine) [positions, 1, D] for `rotate` of angles [positions, 1, D], times `scale`."""
+    first, second = (scale * freqs.sin()).to(dtype).chunk(2, -1)
+    return (scale * freqs.cos()).to(dtype), torch.cat((-first, second), -1)

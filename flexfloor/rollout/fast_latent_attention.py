@@ -41,7 +41,7 @@ class FastLatentAttention:
             self.query_norm = attention.q_layernorm.weight
         self.down = pack(torch.cat(down))
         self.query_up = pack(_rotary_rows_split(up, self.heads, self.rotated))
-        self.latent_norm = attention.kv_layernorm.weight
+        self.latent_norm, self.eps = attention.kv_layernorm.weight, attention.kv_layernorm.eps
         self.expansion = pack(attention.linear_kv_up_proj.weight)
         by_head = attention.linear_kv_up_proj.weight.unflatten(0, (self.heads, -1))  # [N, Q + V, R]
         self.key_up, value_up = by_head.split([config.qk_head_dim, config.v_head_dim], dim=1)  # [N, Q, R]
@@ -70,7 +70,7 @@ class FastLatentAttention:
 
     def _project(self, normed_TH: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries without position [T, N, Q], their rotated channels [T, N, P] and latents [T, R + P]."""
-        config, eps = self.config, self.config.layernorm_epsilon
+        config, eps = self.config, self.eps
         down = self.down(normed_TH)
         compressed, shared = down[:, self.query_latent or 0 :].split([config.kv_lora_rank, self.rotated], -1)
         query_input = normed_TH

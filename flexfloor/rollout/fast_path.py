@@ -26,6 +26,8 @@ from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.models.latent_attention import RolloutLatentAttention
+from flexfloor.models.rotary import angles_and_scale
+from flexfloor.models.vocabulary import token_rows
 from flexfloor.rollout.context import RolloutContext
 from flexfloor.rollout.fast_attention import FastAttention, rotary_tables
 from flexfloor.rollout.fast_latent_attention import FastLatentAttention
@@ -49,8 +51,6 @@ def unsupported(model: GPTModel) -> str | None:
 
 def _knows(layer: Any) -> bool:
     attention, mlp = layer.self_attention, layer.mlp
-    if isinstance(attention, RolloutLatentAttention) and attention.config.rope_type != "rope":
-        return False
     is_known = isinstance(attention, RolloutSelfAttention | RolloutLatentAttention)
     return is_known and isinstance(mlp, ElasticMoELayer | MLP)
 
@@ -65,14 +65,15 @@ class FastPath:
         num_positions: longest sequence, prompt and response, that a pass may hold.
         """
         self.model = model
-        freqs = _rotary(model).get_emb(num_positions)[:, 0]  # [positions, 1, D]
-        self.rotary = rotary_tables(freqs, model.config.params_dtype)
+        angles, scale = angles_and_scale(_rotary(model).get_emb(num_positions))
+        self.rotary = rotary_tables(angles[:, 0], model.config.params_dtype, scale)  # [positions, 1, D]
         self.layers, num_moe_layers = [], 0
         for layer in model.decoder.layers:
             self.layers.append(_Layer(layer, model.config, load, num_moe_layers))
             num_moe_layers += isinstance(layer.mlp, ElasticMoELayer)
         tied = model.share_embeddings_and_output_weights
-        self.output = pack(model.shared_embedding_or_output_weight() if tied else model.output_layer.weight)
+        output = model.shared_embedding_or_output_weight() if tied else model.output_layer.weight
+        self.output = pack(token_rows(model, output))
 
     @torch.inference_mode()
     def host(self, guests: Mapping[int, Sequence[tuple[Tensor, ...]]]) -> None:

@@ -53,7 +53,7 @@ def _model(config: Config) -> ModelShape:
     asked = config.simulate
     if asked.model is not None:
         return MODELS[asked.model]
-    return shape_of("the recipe's model", config.model, asked.vocab_size)
+    return shape_of("the recipe's model", config.model, config.model.vocab_size or asked.vocab_size)
 
 
 def _trace(config: Config) -> LengthTrace:

@@ -17,15 +17,11 @@ import torch.distributed as dist
 
 from flexfloor.config import TrainerConfig
 from flexfloor.errors import CheckpointError
+from flexfloor.stages.own_checkpoints import checkpoints_folder, finds_checkpoint
 from flexfloor.train.checkpoint import read_extra, require_intact
 from flexfloor.train.checkpoint_folder import has_any, move_from, whole_checkpoints
 
 logger = logging.getLogger(__name__)
-
-
-def checkpoints_folder(trainer: TrainerConfig) -> Path:
-    """Where the run keeps its checkpoints."""
-    return Path(trainer.default_local_dir) / "checkpoints"
 
 
 def checkpoint_to_resume(trainer: TrainerConfig) -> Path | None:
@@ -56,6 +52,13 @@ def checkpoint_to_resume(trainer: TrainerConfig) -> Path | None:
             "trainer.resume_mode=disable starts anew and sets them aside"
         )
     return None
+
+
+def will_resume(trainer: TrainerConfig) -> bool:
+    """Whether `checkpoint_to_resume` will give a checkpoint or raise; all ranks call it."""
+    found = [finds_checkpoint(trainer) if dist.get_rank() == 0 else False]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
 
 
 def _found_by_first_rank(folder: Path) -> tuple[list[Path], bool]:

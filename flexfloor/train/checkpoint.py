@@ -30,7 +30,7 @@ from megatron.core.utils import get_model_config
 
 from flexfloor.errors import CheckpointError
 from flexfloor.train import checkpoint_folder, checksums, random_state
-from flexfloor.train.checkpoint_folder import latest_checkpoint
+from flexfloor.train.checkpoint_folder import WEIGHTS, latest_checkpoint
 from flexfloor.train.garbage import uncollected
 from flexfloor.train.merging import spare_merges
 from flexfloor.train.optimizer import restore_schedule
@@ -52,7 +52,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_WEIGHTS = "weights"
 _PLAIN = "plain"
 _REFERENCE = "reference"
 
@@ -92,7 +91,7 @@ def save_checkpoint(
         state = _sharded_weights(model) | {"scheduler": scheduler.state_dict()}
         if plain["has_stepped"]:
             state["optimizer"] = _optimizer_state(optimizer, state, is_loading=False).to_save()
-        write_shards(state, partial / _WEIGHTS, complaint)
+        write_shards(state, partial / WEIGHTS, complaint)
         if reference is not None:
             _write_reference(partial / _REFERENCE, model, reference, complaint)
         _finish(folder, step, _layout(model))
@@ -128,7 +127,7 @@ def load_checkpoint(
     if plain["has_stepped"]:
         room = _optimizer_state(optimizer, wanted, is_loading=True)
         wanted["optimizer"] = room.to_load()
-    state = _load_sharded(path / _WEIGHTS, model, wanted, StrictHandling.RAISE_ALL, complaint)
+    state = _load_sharded(path / WEIGHTS, model, wanted, StrictHandling.RAISE_ALL, complaint)
     if plain["has_stepped"]:
         room.load(state["optimizer"])
     else:
@@ -169,7 +168,10 @@ def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool
     path = Path(path)
     complaint = f"cannot load {path}"
     on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
-    folder, wanted = path / (_REFERENCE if of_reference else _WEIGHTS), _sharded_weights(model)
+    folder, wanted = (
+        path / (_REFERENCE if of_reference else WEIGHTS),
+        _sharded_weights(model),
+    )
     _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED, complaint)
 
 
@@ -194,7 +196,7 @@ def _write_plain_parts(partial: Path, plain: dict[str, Any]) -> None:
     write_plain(partial / f"rank_{rank:05d}", random_state.capture())
     if rank == 0:
         write_plain(partial / _PLAIN, plain)
-        (partial / _WEIGHTS).mkdir()
+        (partial / WEIGHTS).mkdir()
 
 
 def _write_reference(

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+WEIGHTS = "weights"
+"""Folder of the policy's weights within a checkpoint."""
 _FIELDS = {"step", "layout", "files", "crc32"}
 _NAME = re.compile(r"step_(\d{6,})(\.old)?")
 

@@ -1,4 +1,4 @@
-"""A failure on one rank while all write or read a checkpoint together, told by all of them.
+"""A failure on one rank while all write or read files of a model together, told by all of them.
 
 Invariants:
 - No rank waits for one that has failed: either all meet and learn of it, or the rank that failed ends at
@@ -18,35 +18,47 @@ import torch.distributed as dist
 from megatron.core.dist_checkpointing.core import CheckpointingException
 from torch.distributed.checkpoint.api import CheckpointException
 
-from flexfloor.errors import CheckpointError
+from flexfloor.errors import CheckpointError, FlexFloorError
 
 _FAILURES = (OSError, CheckpointError, CheckpointingException, CheckpointException)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def on_every_rank(action: Callable[[], Any], complaint: str) -> Any:
+def on_every_rank(
+    action: Callable[[], Any], complaint: str, raises: type[FlexFloorError] = CheckpointError
+) -> Any:
     """Run `action`, which talks to no other rank, meet the others, and raise on all if it failed on any.
 
+    Args:
+        raises: what a user is to see; `action` may raise it too, and its message is then the reason.
+
     Raises:
-        CheckpointError: on every rank, with `complaint` and the reason of the first rank that failed.
+        CheckpointError, or `raises`: on every rank, with `complaint` and the reason of the first rank that
+            failed.
     """
     failure: BaseException | None = None
     value = None
     try:
         value = action()
-    except (*_FAILURES, RuntimeError) as error:  # Torch's writer raises RuntimeError
+    except (*_FAILURES, raises, RuntimeError) as error:  # Torch's writer raises RuntimeError
         failure = error
+    mine = None
+    if failure is not None:
+        in_own_words = isinstance(failure, raises) and raises is not CheckpointError
+        mine = str(failure) if in_own_words else _reason(failure)
     reasons: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(reasons, None if failure is None else _reason(failure))
+    dist.all_gather_object(reasons, mine)
     for rank, reason in enumerate(reasons):
         if reason is not None:
-            raise CheckpointError(f"{complaint} (rank {rank}): {reason}") from failure
+            raise raises(f"{complaint} (rank {rank}): {reason}") from failure
     return value
 
 
-def on_first_rank(action: Callable[[], Any], complaint: str) -> None:
+def on_first_rank(
+    action: Callable[[], Any], complaint: str, raises: type[FlexFloorError] = CheckpointError
+) -> None:
     """`on_every_rank` of an `action` of rank 0 alone."""
-    on_every_rank(action if dist.get_rank() == 0 else lambda: None, complaint)
+    on_every_rank(action if dist.get_rank() == 0 else lambda: None, complaint, raises)
 
 
 @contextmanager

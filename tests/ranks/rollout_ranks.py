@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -81,10 +82,16 @@ def requests():
 
 def new_model(ep_size, dtype, name="mixtral", seed=0):
     """The same weights under every layout, with norms that cannot be mixed up."""
+    return built(model_config(dtype, name), ep_size, seed)
+
+
+def built(config, ep_size=1, seed=0, num_tokens=None):
+    """As `new_model`, of any configuration."""
     parallel.initialize(ep_size=ep_size, seed=seed, timeout_seconds=60)
     model = build_model(
-        model_config(dtype, name),
+        config,
         vocab_size=VOCAB,
+        num_tokens=num_tokens,
         max_sequence_length=LONGEST,
         groups=parallel.groups(),
         seed=seed,
@@ -112,6 +119,22 @@ def own(all_requests, deal):
         return by_length[rank * each : (rank + 1) * each]
     assert deal == "last rank", deal
     return all_requests if rank == world - 1 else []
+
+
+def samples(found):
+    """What the trainer takes of generated responses, in their order."""
+    from flexfloor.train.types import Sample
+
+    prompts = {request.uid: np.array(request.prompt_ids) for request in requests()}
+    return [
+        Sample(
+            uid=uid,
+            response_index=index,
+            prompt_ids=prompts[uid],
+            response_ids=np.array(response.token_ids),
+        )
+        for (uid, index), response in sorted(found.items())
+    ]
 
 
 def decode(token_ids):

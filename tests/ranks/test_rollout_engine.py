@@ -8,7 +8,9 @@ import torch
 from flexfloor import parallel
 from flexfloor.errors import ConfigError
 from flexfloor.launch import run_ranks
-from flexfloor.models.hugging_face import hf_config, hf_state_dict
+from flexfloor.models.hugging_face import hf_config
+from flexfloor.models.registry import weight_map_of
+from flexfloor.models.weights.state_dict import hf_state_dict
 from flexfloor.schedule.prediction import greatest_length
 
 
@@ -112,22 +114,11 @@ def test_a_budget_too_small_for_one_sequence_is_an_error():
 
 def rollout_and_training_logprobs(ep_size, dtype, temperature, name):
     from flexfloor.train.recompute import compute_logprobs
-    from flexfloor.train.types import Sample
 
     model = ranks.new_model(ep_size, dtype, name)
     found, _ = ranks.generate(model, path="fast", deal="by response", sampling={"temperature": temperature})
-    prompts = {request.uid: request.prompt_ids for request in ranks.requests()}
-    samples = [
-        Sample(
-            uid=uid,
-            response_index=index,
-            prompt_ids=np.array(prompts[uid]),
-            response_ids=np.array(response.token_ids),
-        )
-        for (uid, index), response in sorted(found.items())
-    ]
     trained = compute_logprobs(
-        model, samples, parallel.groups().dp_cp, micro_batch_tokens=100, temperature=temperature
+        model, ranks.samples(found), parallel.groups().dp_cp, micro_batch_tokens=100, temperature=temperature
     )
     sampled = [np.array(response.logprobs) for _, response in sorted(found.items())]
     return np.concatenate(sampled), np.concatenate(trained)
@@ -158,11 +149,10 @@ def our_and_hf_logits(name):
     from flexfloor.models.forward import packed_logits
 
     model = ranks.new_model(1, "float32", name)
-    config = hf_config(
-        ranks.model_config("float32", name), vocab_size=ranks.VOCAB, max_sequence_length=ranks.LONGEST
-    )
+    ours = ranks.model_config("float32", name)
+    config = hf_config(ours, vocab_size=ranks.VOCAB, max_sequence_length=ranks.LONGEST)
     peer = AutoModelForCausalLM.from_config(config).eval()
-    peer.load_state_dict(hf_state_dict(model))
+    peer.load_state_dict(hf_state_dict(model, weight_map_of(ours)))
     ids = torch.arange(40) % ranks.VOCAB
     positions = torch.cat([torch.arange(15), torch.arange(25)])
     bounds = torch.tensor([0, 15, 40], dtype=torch.int32)

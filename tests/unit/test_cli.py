@@ -203,7 +203,7 @@ def test_the_help_of_a_command_lists_the_recipes(capsys: pytest.CaptureFixture[s
     ("words", "message"),
     [
         (["trian"], "unknown command trian; did you mean train?"),
-        (["zzz"], "unknown command zzz; there is config, doctor, report, rollout, simulate, train"),
+        (["zzz"], "unknown command zzz; there is config, convert, doctor, report, rollout, simulate, train"),
         (["train", "--recipe=tiny-mixtral"], "settings have no dashes: recipe=tiny-mixtral"),
         (["train", "tiny-mixtral"], "'tiny-mixtral': a setting is written name=value, a recipe recipe=name"),
         (["config", "--config-dir", "/nope", "recipe=x"], "--config-dir /nope: there is no such folder"),
@@ -235,3 +235,20 @@ def test_a_rank_runs_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     work.train_on_rank(config)
     work.generate_on_rank(config)
     assert ran == [config, config]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--checkpoint", "{runs}/x", "--max-shard-size", "5"],
+            "--max-shard-size = '5': must be a number of MB",
+        ),
+        (["--checkpoint", "{runs}", "--hf", "{runs}"], "is neither a checkpoint nor the folder of a run"),
+    ],
+)
+def test_an_export_that_cannot_be_is_told(words, message, tmp_path, capsys) -> None:
+    words = [*words, "--checkpoint", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert cli.main(["convert", "export", *words]) in (1, 2)
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

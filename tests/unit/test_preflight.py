@@ -61,6 +61,8 @@ def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch
         (["sft.steps=1", "sft.batch_size=1", "data.max_response_length=1"], ["data.max_response_length=1"]),
         (["sft.steps=1", "sft.batch_size=2"], ["sft.batch_size = 2", "training prompts, 1"]),
         (["model.family=mixtrall"], ["model.family", "mixtrall", "did you mean mixtral"]),
+        (["model.vocab_size=100"], ["model.vocab_size = 100: must be 256 or more", "tokenizer.path"]),
+        (["model.path=nope"], ["model.path = 'nope': holds no config.json"]),
         (["model.moe_router_topk=1"], ["model.moe_router_topk = 1", "model.norm_topk_prob=false"]),
         (["rollout.stop=['']"], ["rollout.stop = ['']", "none of them empty"]),
         pytest.param(

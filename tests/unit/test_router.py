@@ -93,6 +93,23 @@ def test_sigmoid_scores_with_groups_and_biases(topk, counted, dtype):
             assert share == pytest.approx(2.5 * expected[expert], rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_groups_may_score_their_single_best_expert(dtype):
+    """As DeepSeek-V2's do: softmax scores, undivided, of the best 4 in the 2 pairs with the best experts."""
+    pairs = {"moe_router_num_groups": 3, "moe_router_group_topk": 2}
+    made = router(**pairs, moe_router_topk=4, moe_router_pre_softmax=True, moe_router_group_experts=1)
+    probs_TE, map_TE = made.routing(LOGITS[:, None].to(dtype))
+    by_sum_TE = router(**pairs, moe_router_topk=4, moe_router_pre_softmax=True).routing(LOGITS[:, None])[1]
+    assert (map_TE != by_sum_TE).any(), "the rule should matter here"
+    for row, probs_E, map_E in zip(LOGITS, probs_TE, map_TE, strict=True):
+        pair_of_best = sorted([(0, 1), (2, 3), (4, 5)], key=lambda pair: -max(row[e] for e in pair))
+        chosen = {*pair_of_best[0], *pair_of_best[1]}
+        assert set(map_E.nonzero()[:, 0].tolist()) == chosen
+        for expert in chosen:
+            share = (row[expert].exp() / row.exp().sum()).item()
+            assert probs_E[expert].item() == pytest.approx(share, rel=1e-6)
+
+
 def test_no_tokens_are_routed_nowhere():
     made = router(**SIGMOID)
     probs_TE, map_TE = made.routing(torch.zeros(0, 1, EXPERTS))

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from flexfloor.data.char_tokenizer import build_char_tokenizer
-from flexfloor.data.tokenizer import decode_response, load_tokenizer
+from flexfloor.data.tokenizer import decode_response, embedding_rows, load_tokenizer
 from flexfloor.errors import ConfigError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -87,3 +87,12 @@ def test_the_scorer_sees_all_of_a_response_but_its_end(tokenizer):
     assert decode_response(tokenizer, ids) == "a<user>b"
     assert decode_response(tokenizer, [*ids, eos]) == "a<user>b"
     assert decode_response(tokenizer, [eos]) == decode_response(tokenizer, []) == ""
+
+
+def test_an_embedding_has_a_row_for_every_token_or_as_many_as_the_model_says():
+    built = build_char_tokenizer()
+    assert (embedding_rows(None, built), embedding_rows(300, built)) == (256, 300)
+    built.add_tokens(["<tool>"])
+    assert embedding_rows(None, built) == 257
+    with pytest.raises(ConfigError, match=r"model.vocab_size = 256: must be 257 or more"):
+        embedding_rows(256, built)

@@ -6,8 +6,10 @@ import pytest
 
 from flexfloor.errors import ConfigError
 from flexfloor.models.config import ModelConfig
+from flexfloor.models.rope_config import RopeScaling
 
 LATENT = {"family": "deepseek_v3", "kv_lora_rank": 8}
+YARN = {"factor": 4.0, "original_max_position_embeddings": 16}
 GROUPED = {"num_experts": 12, "moe_router_topk": 4, "moe_router_num_groups": 4, "moe_router_group_topk": 2}
 
 
@@ -39,6 +41,20 @@ GROUPED = {"num_experts": 12, "moe_router_topk": 4, "moe_router_num_groups": 4, 
         ({"moe_router_num_groups": 4}, "model.moe_router_group_topk = null: must be given"),
         (GROUPED | {"moe_router_num_groups": 5}, "model.moe_router_num_groups = 5: must be a divisor"),
         (GROUPED | {"moe_router_group_topk": 3}, "model.moe_router_group_topk = 3: must be a divisor"),
+        (
+            GROUPED | {"moe_router_group_experts": 4},
+            "model.moe_router_group_experts = 4: .* group's 3 experts",
+        ),
+        (
+            GROUPED | {"moe_router_group_topk": 5},
+            "model.moe_router_group_topk = 5: must be between 1 and .* = 4",
+        ),
+        ({"moe_router_group_experts": 1}, "model.moe_router_group_experts = 1: must be null without"),
+        (LATENT | {"latent_norm_eps": 0.0}, "model.latent_norm_eps = 0.0: must be positive"),
+        ({"latent_norm_eps": 1e-6}, "model.latent_norm_eps = 1e-06: must be null without kv_lora_rank"),
+        ({"rope_scaling": RopeScaling(**YARN)}, "model.rope_scaling.factor = 4.0: must be null without kv"),
+        ({"path": ""}, "model.path = '': must be a folder"),
+        ({"vocab_size": 0}, "model.vocab_size = 0: must be a positive integer"),
         (GROUPED | {"moe_router_group_topk": 1}, "model.moe_router_topk = 4: must be at most 1 groups of 3"),
     ],
 )
@@ -58,5 +74,35 @@ def test_layers_with_experts_and_the_width_of_the_shared_ones() -> None:
     assert ModelConfig().shared_ffn_hidden_size is None
 
 
-def test_groups_are_accepted() -> None:
-    assert ModelConfig(**GROUPED).moe_router_num_groups == 4
+def test_groups_score_as_many_experts_as_each_gives_or_as_is_said() -> None:
+    assert ModelConfig().counted_group_experts is None
+    assert ModelConfig(**GROUPED).counted_group_experts == 2
+    assert ModelConfig(**GROUPED, moe_router_group_experts=1).counted_group_experts == 1
+    taken = GROUPED | {"moe_router_group_topk": 3}
+    assert ModelConfig(**taken, moe_router_group_experts=1).moe_router_group_topk == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"factor": None}, "original_max_position_embeddings = 16: must be given with factor, or neither"),
+        (
+            {"original_max_position_embeddings": None},
+            "original_max_position_embeddings = null: must be given",
+        ),
+        ({"factor": 1.0}, "factor = 1.0: must be > 1"),
+        ({"original_max_position_embeddings": 0}, "original_max_position_embeddings = 0: must be >= 1"),
+        ({"beta_slow": 0.0}, "beta_slow = 0.0: must be > 0"),
+        ({"beta_fast": 0.5}, "beta_fast = 0.5: must be >= 1.0"),
+        ({"mscale": 0.7}, "mscale = 0.7: must be 1 unless mscale_all_dim is given"),
+        ({"mscale_all_dim": -1.0}, "mscale_all_dim = -1.0: must be >= 0"),
+    ],
+)
+def test_angles_that_cannot_be_scaled_so_are_told(changes: dict, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=f"model.rope_scaling.{complaint}"):
+        RopeScaling(**YARN | changes)
+
+
+def test_plain_angles_need_nothing() -> None:
+    assert not ModelConfig().rope_scaling.is_on
+    assert ModelConfig(**LATENT, rope_scaling=RopeScaling(**YARN)).rope_scaling.is_on

@@ -1,0 +1,1 @@
+"""`flexfloor convert`: between Hugging Face folders and FlexFloor's checkpoints."""

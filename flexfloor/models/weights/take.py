@@ -1,0 +1,126 @@
+"""Weights of a Hugging Face folder into a built model, each rank its own part.
+
+Invariants:
+- No rank holds more than its part of the model and a buffer of a few MiB.
+- Nothing of the model is left as it was built; a failure on one rank ends all with its message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core.models.gpt.gpt_model import GPTModel
+from torch import Tensor
+
+from flexfloor import heartbeat
+from flexfloor.elastic.moe_layer import moe_layers
+from flexfloor.errors import WeightsError
+from flexfloor.models.init import LOCAL_EXPERT, global_tensors
+from flexfloor.models.weights.coverage import ImportPlan, plan_import
+from flexfloor.models.weights.fusion import Piece, Shape, num_rows, row_width
+from flexfloor.models.weights.rows_reader import BUFFER_BYTES, RowsReader
+from flexfloor.models.weights.stored import DTYPES, StoredTensor, read_index
+from flexfloor.models.weights.weight_map import WeightMap
+from flexfloor.train.shared_failure import on_every_rank
+
+logger = logging.getLogger(__name__)
+
+
+def import_weights(gpt: GPTModel, weight_map: WeightMap, folder: Path, *, mtp_layers: int = 0) -> None:
+    """Fill `gpt`, of any EP size, with the weights in `folder`, converted to its type; all ranks call it.
+
+    Args:
+        folder: with `model.safetensors`, or its index and the files that it names.
+        mtp_layers: layers of multi-token prediction that the folder has behind the others.
+
+    Raises:
+        WeightsError: on every rank, naming what does not fit or cannot be read.
+    """
+    keep_biases_precise(gpt)
+    own = global_tensors(gpt)
+    shapes = whole_shapes(own, gpt.config.num_moe_experts)
+
+    def settle() -> tuple[dict[str, StoredTensor], ImportPlan]:
+        stored = read_index(folder)
+        layers = gpt.config.num_layers
+        return stored, plan_import(weight_map, shapes, stored, num_layers=layers, mtp_layers=mtp_layers)
+
+    stored, plan = _together(settle, folder)
+    _together(lambda: _fill(own, stored, plan), folder)
+    if dist.get_rank() == 0:
+        _tell(plan, folder)
+
+
+def keep_biases_precise(gpt: GPTModel) -> None:
+    """Bring the routers' biases to float32, where Megatron keeps them from the first pass on."""
+    for layer in moe_layers(gpt):
+        layer.router._maintain_float32_expert_bias()
+
+
+def whole_shapes(own: dict[str, Tensor], num_experts: int) -> dict[str, Shape]:
+    """Shapes of all tensors of the model, other ranks' experts included, from those of this rank."""
+    shapes: dict[str, Shape] = {}
+    for name, tensor in own.items():
+        match = LOCAL_EXPERT.fullmatch(name)
+        names = [name] if match is None else [f"{match[1]}{e}{match[3]}" for e in range(num_experts)]
+        shapes |= dict.fromkeys(names, tuple(tensor.shape))
+    return shapes
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """A view [rows, width] of a contiguous tensor."""
+    shape = tuple(tensor.shape)
+    return tensor.detach().view(num_rows(shape), row_width(shape))
+
+
+def _together(action: Callable[[], Any], folder: Path) -> Any:
+    return on_every_rank(action, f"cannot take the weights of {folder}", WeightsError)
+
+
+@torch.no_grad()
+def _fill(own: dict[str, Tensor], stored: dict[str, StoredTensor], plan: ImportPlan) -> None:
+    pieces = [(stored[piece.hf], piece, own[name]) for name in own for piece in plan.pieces[name]]
+    with RowsReader() as reader:
+        if plan.tied and dist.get_rank() == 0:
+            _require_equal(reader, *plan.tied)
+        for source, piece, tensor in sorted(pieces, key=_by_position):
+            reader.read(source, piece.hf_row, as_rows(tensor)[piece.row : piece.row + piece.num_rows])
+            heartbeat.beat()
+    for name, rows in plan.padded.items():
+        as_rows(own[name])[-rows:] = 0
+
+
+def _by_position(job: tuple[StoredTensor, Piece, Tensor]) -> tuple[str, int, int]:
+    source, piece, _ = job
+    return str(source.file), source.offset, piece.hf_row
+
+
+def _require_equal(reader: RowsReader, first: StoredTensor, second: StoredTensor) -> None:
+    complaint = f"the model ties its embeddings, and in the files {first.name} differs from {second.name}"
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        raise WeightsError(complaint)
+    rows, width = num_rows(first.shape), row_width(first.shape)
+    at_once = max(1, BUFFER_BYTES // (width * DTYPES[first.dtype].itemsize))
+    for row in range(0, rows, at_once):
+        both = [torch.empty(min(at_once, rows - row), width, dtype=DTYPES[first.dtype]) for _ in range(2)]
+        for each, of in zip(both, (first, second), strict=True):
+            reader.read(of, row, each)
+        if not torch.equal(*both):
+            raise WeightsError(complaint)
+
+
+def _tell(plan: ImportPlan, folder: Path) -> None:
+    if plan.skipped:
+        logger.warning(
+            "%s: %d tensors of multi-token prediction are left out (%s, ...)",
+            folder,
+            len(plan.skipped),
+            plan.skipped[0],
+        )
+    for name, rows in plan.padded.items():
+        logger.warning("%s: the last %d rows of %s belong to no token and are zero", folder, rows, name)
