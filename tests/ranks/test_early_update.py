@@ -43,8 +43,8 @@ RELEASES = {2: (1,), 3: (2, 2, 1), 4: (4, 3, 3, 1)}
 LEASES = {2: [(1,)], 3: [(2,), (1, 2)], 4: [(3,), (1, 2, 3)]}
 """What the leases of a group at ranks 0 to n - 1 consist of, one after the other."""
 QUICK = {
-    (4, 4): ("kl in the reward", "deepseek"),
-    (2, 2): ("several mini-batches and epochs, seq-mean-token-sum",),
+    (3, 3): ("kl in the reward",),
+    (2, 2): ("several mini-batches and epochs, seq-mean-token-sum", "deepseek"),
 }
 RUNS = [
     pytest.param(world, ep, kind, marks=() if kind in QUICK.get((world, ep), ()) else pytest.mark.slow)
