@@ -29,6 +29,8 @@ class Course:
     """Rank-seconds of active ranks until then."""
     next_size: int
     """Ranks that generate from now on."""
+    useful_seconds: float = 0.0
+    """Rank-seconds until then in which ranks that have left can train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,16 +58,27 @@ class Stage:
 class Courses:
     """Follows courses from the largest size on."""
 
-    def __init__(self, sizes: np.ndarray, *, prices: np.ndarray):
+    def __init__(
+        self,
+        sizes: np.ndarray,
+        *,
+        prices: np.ndarray,
+        held: np.ndarray | None = None,
+        useful: np.ndarray | None = None,
+    ):
         """Args:
         sizes: [R] descending; the first is the present one.
         prices: [L] seconds that a rank-second is worth, ascending.
+        held: [R] rank-seconds that a second at a size is priced at; its ranks when not given.
+        useful: [R] ranks that can train while so many generate; none when not given.
         """
         self.sizes, self.prices = sizes, prices[:, None]
+        self._held = sizes if held is None else held
+        self._useful = np.zeros(len(sizes)) if useful is None else useful
         shape = (len(prices), len(sizes))
         self._wall = np.full(shape, np.inf)
         self._wall[:, 0] = 0.0
-        self._occupied, self._behind = np.zeros(shape), np.zeros(shape)
+        self._occupied, self._priced, self._trained, self._behind = (np.zeros(shape) for _ in range(4))
         self._first: np.ndarray | None = None
         """[L, R] index of the size of a course in its first stretch."""
         self._last: Stage | None = None
@@ -86,33 +99,35 @@ class Courses:
         stage = self._last
         assert stage is not None and self._first is not None
         self._add(self._behind / stage.places * stage.full_seconds)
-        ends = np.argmin(self._wall + self.prices * self._occupied, axis=1)
+        ends = np.argmin(self._wall + self.prices * self._priced, axis=1)
         rows = np.arange(len(ends))
-        columns = (self._wall, self._occupied, self.sizes[self._first])
+        columns = (self._wall, self._occupied, self.sizes[self._first], self._trained)
         taken = (column[rows, ends].tolist() for column in columns)
         return [
-            Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size)
-            for wall, occupied, size in zip(*taken, strict=True)
+            Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size, useful_seconds=useful)
+            for wall, occupied, size, useful in zip(*taken, strict=True)
         ]
 
     def _meet(self, stage: Stage) -> None:
         """Let every size go on from the best that it can be reached from."""
         prices, sizes = self.prices, self.sizes
-        so_far = self._wall + prices * self._occupied
-        moving = stage.shrink_seconds * (1.0 + prices[:, :, None] * sizes[:, None])
+        so_far = self._wall + prices * self._priced
+        moving = stage.shrink_seconds * (1.0 + prices[:, :, None] * self._held[:, None])
         left = self._left_behind(stage)
         best = np.argmin(so_far[:, :, None] + moving + left, axis=1)
         each = np.arange(len(prices))[:, None]
         shrink = stage.shrink_seconds[best, np.arange(len(sizes))]
         self._wall = self._wall[each, best] + shrink
         self._occupied = self._occupied[each, best] + shrink * sizes[best]
+        self._priced = self._priced[each, best] + shrink * self._held[best]
+        self._trained = self._trained[each, best] + shrink * self._useful[best]
         self._behind = self._behind[each, best]
         reached = np.broadcast_to(np.arange(len(sizes)), best.shape)
         self._first = reached if self._first is None else self._first[each, best]
 
     def _left_behind(self, stage: Stage) -> np.ndarray:
         """[L, R, R] what tokens that a course has left behind cost from here on at a size."""
-        priced = 1.0 + self.prices * self.sizes
+        priced = 1.0 + self.prices * self._held
         beside = stage.row_seconds * priced
         alone = stage.full_seconds / stage.places * priced
         fitting = np.minimum(self._behind[:, :, None], stage.room)
@@ -121,3 +136,5 @@ class Courses:
     def _add(self, seconds: np.ndarray) -> None:
         self._wall = self._wall + seconds
         self._occupied = self._occupied + seconds * self.sizes
+        self._priced = self._priced + seconds * self._held
+        self._trained = self._trained + seconds * self._useful

@@ -25,6 +25,7 @@ import numpy as np
 
 from flexfloor.schedule.cost import CostModel, Number, PassLoad
 from flexfloor.schedule.courses import Course, Courses, Stage
+from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
 
 PRICES = (1e-6, *(2.0 ** (power / 2) for power in range(-20, 9)))
 """Seconds of the rollout that a rank-second is worth, times the ranks of the group."""
@@ -67,15 +68,24 @@ class Limits:
     """Tokens of its cache."""
 
 
-def frontier(curve: Curve, size: int, rungs: Sequence[int], costs: CostModel, limits: Limits) -> list[Course]:
+def frontier(
+    curve: Curve,
+    size: int,
+    rungs: Sequence[int],
+    costs: CostModel,
+    limits: Limits,
+    training: Training = NO_EARLY_TRAINING,
+) -> list[Course]:
     """Courses by ascending price of a rank-second: the first is the fastest.
 
     Args:
         size: ranks that are active.
         rungs: sizes below it that memory allows.
+        training: that ranks which leave could begin with.
     """
     sizes = _thinned(size, rungs)
-    courses = Courses(sizes, prices=np.array(PRICES) / size)
+    prices = np.array(PRICES) / size
+    courses = Courses(sizes, prices=prices, held=training.held(sizes), useful=training.useful(sizes))
     for stage in _stages(curve, sizes, costs, limits):
         courses.go_on(stage)
     return courses.cheapest()

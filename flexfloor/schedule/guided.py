@@ -56,7 +56,8 @@ class GuidedShrink:
         """
         size = len(standings)
         self._elapsed_seconds += passes * self._present_pass_seconds(standings)
-        courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits)
+        early = self.training if self.objective == "step_time" else NO_EARLY_TRAINING
+        courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits, early)
         fastest = courses[0].wall_seconds
         share = slack_share(self.objective, self.max_slowdown)
         unslowed = self._elapsed_seconds + fastest - self._spent_seconds
@@ -65,7 +66,7 @@ class GuidedShrink:
             courses,
             objective=self.objective,
             allowed_seconds=max(0.0, slack),
-            training=self.training,
+            training=early,
         )
         self.seconds_left = chosen.wall_seconds
         if chosen.next_size < size:

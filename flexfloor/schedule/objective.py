@@ -19,6 +19,10 @@ EQUAL_SHARE = 0.01
 """Ends that differ by less than this share of the rollout count as one: no estimate is that good."""
 
 
+FREE_SHARE = 0.05
+"""What a rank that has left and cannot train yet is worth, of one that can."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What the training stage makes of released ranks."""
@@ -27,6 +31,20 @@ class Training:
     """Of work that it could do before the rollout ends; 0 where it does not start early."""
     ranks: int
     """That share what is left afterwards."""
+    least: int = 1
+    """Released ranks that can begin; fewer have not the memory."""
+
+    def useful(self, sizes: np.ndarray) -> np.ndarray:
+        """[R] ranks that can train while so many generate."""
+        released = np.maximum(0, self.ranks - sizes)
+        return np.where((released >= self.least) & (self.rank_seconds > 0), released, 0)
+
+    def held(self, sizes: np.ndarray) -> np.ndarray:
+        """[R] ranks that count as taken while so many generate: those that cannot train, nearly as much as
+        those that generate."""
+        if self.rank_seconds <= 0:
+            return sizes.astype(float)
+        return FREE_SHARE * sizes + (1.0 - FREE_SHARE) * (self.ranks - self.useful(sizes))
 
 
 NO_EARLY_TRAINING = Training(rank_seconds=0.0, ranks=1)
@@ -36,17 +54,21 @@ COMPLETE_SHARE = 0.9
 """Of the groups, those that are taken to be complete before the rollout ends: all but the longest."""
 
 
-def early_training(rows: np.ndarray, costs: CostModel, *, ranks: int, ep_groups: int) -> Training:
+def early_training(
+    rows: np.ndarray, costs: CostModel, *, ranks: int, ep_groups: int, least: int = 1
+) -> Training:
     """What released ranks of one expert group could train before the rollout ends.
 
     Args:
         rows: [P] expected of each prompt's responses together; only of what may be trained early.
         ranks: of the expert group.
         ep_groups: that share the prompts.
+        least: released ranks that can begin.
     """
     counted = np.sort(rows)[: int(COMPLETE_SHARE * len(rows))].sum() / ep_groups
     # The ranks share the rows, and a rank's seconds have a constant part.
-    return Training(rank_seconds=ranks * costs.train_seconds(float(counted) / ranks), ranks=ranks)
+    seconds = ranks * costs.train_seconds(float(counted) / ranks)
+    return Training(rank_seconds=seconds, ranks=ranks, least=least)
 
 
 def slack_share(objective: str, max_slowdown: float) -> float:
@@ -75,7 +97,6 @@ def choose(
 
 
 def _end_seconds(course: Course, training: Training) -> float:
-    """Until rollout and training have ended, if training uses every rank-second that a course frees."""
-    freed = training.ranks * course.wall_seconds - course.occupied_seconds
-    left = max(0.0, training.rank_seconds - max(0.0, freed))
+    """Until rollout and training have ended, if training uses every rank-second that it can."""
+    left = max(0.0, training.rank_seconds - course.useful_seconds)
     return course.wall_seconds + left / training.ranks

@@ -138,8 +138,9 @@ def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> 
 
 def _early_training(scenario: Scenario, wanted: Wanted) -> Training:
     most_released = scenario.ep - min(scenario.open_rungs(), default=scenario.ep)
-    if not scenario.overlap or least_lease(scenario) > most_released:
+    least = least_lease(scenario)
+    if not scenario.overlap or least > most_released:
         return NO_EARLY_TRAINING
     rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
     groups = scenario.num_gpus // scenario.ep
-    return early_training(rows, scenario.cost, ranks=scenario.ep, ep_groups=groups)
+    return early_training(rows, scenario.cost, ranks=scenario.ep, ep_groups=groups, least=least)

@@ -132,10 +132,12 @@ class EarlyUpdate:
             self._log.write(Posted(responses=told))
 
     @property
-    def can_open(self) -> bool:
-        """Whether the ranks that the lowest rung releases have the memory for a lease."""
-        lowest = min(self._worker.engine.ladder.rungs)
-        return fits(self._memory, self._placement(lowest), self._layout.ep_size)
+    def fewest(self) -> int | None:
+        """Released ranks that have the memory for a lease between them; None if no rung releases enough."""
+        ep_size = self._layout.ep_size
+        rungs = self._worker.engine.ladder.rungs
+        fitting = [rung for rung in rungs if fits(self._memory, self._placement(rung), ep_size)]
+        return ep_size - max(fitting) if fitting else None
 
     def _placement(self, rung: int) -> Placement:
         return lease_placement(self._worker.config.model.num_experts, self._layout.ep_size, rung)

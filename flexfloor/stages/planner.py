@@ -85,12 +85,12 @@ class Planner:
         return wanted
 
     def guidance(
-        self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths, *, trains_early: bool = False
+        self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths, *, fewest_early: int | None = None
     ) -> Guidance | None:
         """For the engine; None where it needs none.
 
         Args:
-            trains_early: whether released ranks begin with the update.
+            fewest_early: released ranks of an expert group that can begin with the update; None = none can.
         """
         schedule = self.config.schedule
         plans = schedule.policy in ("flexfloor", "oracle")
@@ -104,7 +104,7 @@ class Planner:
             objective=schedule.objective,
             max_slowdown=schedule.max_slowdown,
             rebalances=plans,
-            training=self._early_training(prompts, beliefs, forced) if trains_early else NO_EARLY_TRAINING,
+            training=self._early_training(prompts, beliefs, forced, fewest_early),
             explores=self.costs.num_samples()["shrinks"] == 0,
         )
 
@@ -133,14 +133,17 @@ class Planner:
             self.costs.add_training(rows, seconds)
             self.costs.refit()
 
-    def _early_training(self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths) -> Training:
+    def _early_training(
+        self, prompts: Sequence[Prompt], beliefs: Beliefs, forced: Lengths, fewest: int | None
+    ) -> Training:
         """What released ranks of an expert group could train of the first mini-batch."""
-        if not self.costs.num_samples()["training"]:
+        if fewest is None or not self.costs.num_samples()["training"]:
             return NO_EARLY_TRAINING
         wanted = self._wanted(prompts, beliefs, self.config.rollout.n, forced)
         rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
         first = rows[: self.config.actor.ppo_mini_batch_size]
-        return early_training(first, self.costs, ranks=self.layout.ep_size, ep_groups=self.layout.edp_size)
+        ranks, groups = self.layout.ep_size, self.layout.edp_size
+        return early_training(first, self.costs, ranks=ranks, ep_groups=groups, least=fewest)
 
     def write(self, folder: Path) -> None:
         """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""

@@ -119,7 +119,7 @@ def roll_out(
         on_pass=on_pass,
         on_shrink=on_shrink,
         guidance=worker.planner.guidance(
-            prompts, beliefs, forced, trains_early=early is not None and early.can_open
+            prompts, beliefs, forced, fewest_early=early.fewest if early else None
         ),
         releases=early,
     )

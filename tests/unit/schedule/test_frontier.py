@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flexfloor.schedule.cost import PassLoad
 from flexfloor.schedule.frontier import DOUBT, PRICES, Curve, Limits, _shrink_seconds, frontier, horizons
+from flexfloor.schedule.objective import Training
 
 AMPLE = Limits(sequences=10**9, kv_tokens=10**12)
 
@@ -250,3 +251,12 @@ def test_of_the_caches_that_go_on_the_leavers_share_is_moved():
     limits = Limits(sequences=4, kv_tokens=10**6)
     found = _shrink_seconds(curve, np.array([3, 1]), Linear(a_moved=3.0), limits)
     assert found[0, 0, 1] == pytest.approx(3.0 * 200 * 2 / 3)
+
+
+def test_useful_are_the_rank_seconds_in_which_enough_have_left():
+    curve = Curve(horizons=np.array([0, 10]), unfinished=np.array([4.0, 4.0]), stored=0.0)
+    training = Training(rank_seconds=1e6, ranks=6, least=3)
+    for size, useful in ((6, 0.0), (4, 0.0), (3, 3 * 10.0), (1, 5 * 10.0)):
+        [course, *_] = frontier(curve, size, [], Linear(), AMPLE, training)
+        assert course.useful_seconds == useful
+        assert course.occupied_seconds == size * 10.0

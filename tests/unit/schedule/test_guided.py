@@ -94,6 +94,19 @@ def test_work_for_released_ranks_makes_them_leave_earlier():
     assert sum(early) < sum(without)
 
 
+def test_nobody_leaves_early_for_work_that_cannot_begin():
+    costs = Linear(a_pass=1.0, a_row=0.5, a_shrink=0.1)
+    lengths = [[100, 200], [100, 220], [100, 240], [100, 260]]
+    _, _, without = roll_out(lengths, guided(costs, objective="step_time"), costs)
+    never = Training(rank_seconds=1000.0, ranks=4, least=4)
+    fastest, _, late = roll_out(lengths, guided(costs, objective="step_time", training=never), costs)
+    assert fastest <= roll_out(lengths, guided(costs), costs)[0] * 1.02
+    three = Training(rank_seconds=1000.0, ranks=4, least=3)
+    _, _, early = roll_out(lengths, guided(costs, objective="step_time", training=three), costs)
+    assert sum(late) >= sum(without) > sum(early)
+    assert not {2, 3} & set(early), "what two or three leave undone is of no use to training"
+
+
 def test_told_counts_expected_responses_in_parts():
     assert told(np.array([[1.0, 0.5], [1.0, 0.25]])) == (512, 192)
     assert told(np.zeros((0, 3))) == (0, 0, 0)

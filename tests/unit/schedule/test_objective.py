@@ -10,7 +10,9 @@ from flexfloor.schedule.objective import Training, choose, early_training, slack
 
 
 def course(wall: float, occupied: float, size: int) -> Course:
-    return Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size)
+    return Course(
+        wall_seconds=wall, occupied_seconds=occupied, next_size=size, useful_seconds=8 * wall - occupied
+    )
 
 
 COURSES = [course(100, 800, 8), course(103, 500, 6), course(120, 300, 2)]
@@ -40,6 +42,16 @@ def test_step_time_counts_what_training_does_on_released_ranks(work, size):
     assert taken.next_size == size  # with 24 of work a tie at 103, which goes to who occupies less
 
 
+def test_ranks_that_have_left_count_once_they_are_enough_to_begin():
+    training, sizes = Training(rank_seconds=9.0, ranks=8, least=3), np.array([8, 6, 5, 1])
+    assert training.useful(sizes).tolist() == [0, 0, 3, 7]
+    # a rank that cannot train yet counts as taken but for a twentieth
+    assert training.held(sizes) == pytest.approx([8.0, 8 - 0.05 * 2, 5.0, 1.0])
+    nothing = Training(rank_seconds=0.0, ranks=8, least=3)
+    assert nothing.useful(sizes).tolist() == [0, 0, 0, 0]
+    assert nothing.held(sizes).tolist() == [8.0, 6.0, 5.0, 1.0]
+
+
 def test_only_occupancy_may_slow_a_rollout_by_more_than_estimates_err():
     assert slack_share("occupancy", 0.1) == 0.1
     assert slack_share("throughput", 0.1) == slack_share("step_time", 0.1) == slack_share("occupancy", 0.0)
@@ -54,8 +66,8 @@ def test_of_courses_that_occupy_equally_the_earlier_end_is_taken():
 def test_all_groups_but_the_longest_tenth_are_worth_something_early():
     rows = np.array([100, 900, 10, 10, 10, 10, 10, 10, 10, 10])
     # 180 rows for two expert groups of three ranks: 30 a rank, at 1 s each and 5 s more.
-    found = early_training(rows, Costs(), ranks=3, ep_groups=2)
-    assert found == Training(rank_seconds=3 * (5.0 + 30.0), ranks=3)
+    found = early_training(rows, Costs(), ranks=3, ep_groups=2, least=2)
+    assert found == Training(rank_seconds=3 * (5.0 + 30.0), ranks=3, least=2)
 
 
 class Costs:
