@@ -14,6 +14,7 @@ LAYOUTS = [(2, 2), (3, 3), (4, 4), (4, 2)]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(("world", "ep"), LAYOUTS)
 def test_steps_with_random_delays_end_and_learn_what_a_run_without_overlap_learns(world, ep):
     late = "reward.custom_reward_function.kwargs={wait: 0.1}"
