@@ -107,6 +107,7 @@ def resident(field):
 def memory_of_taking_and_giving(source, place, dtype):
     parallel.initialize(ep_size=1, seed=0, timeout_seconds=60)
     gpt, weight_map = ranks.taken(source, dtype=dtype)
+    shard_file.CHUNK_BYTES = 2**20  # so that a tensor is many pieces
     taking = peak_of(lambda: import_weights(gpt, weight_map, source))
     giving = peak_of(
         lambda: give.export_weights(gpt, weight_map, place, vocab_size=gpt.vocab_size, dtype=torch.float32)
@@ -120,5 +121,4 @@ def test_taking_and_giving_need_no_memory_beside_the_model(dtype, tmp_path):
     largest = 120_000 * 32 * 4
     [(model, taking, giving)] = start(memory_of_taking_and_giving, 1, source, tmp_path / "out", dtype)
     assert model > 20 * largest > 300e6
-    assert taking < 12e6 < largest
-    assert giving < largest + 2 * shard_file.CHUNK_BYTES
+    assert max(taking, giving) < 12e6 < largest
