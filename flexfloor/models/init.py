@@ -27,7 +27,10 @@ def global_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def global_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters, and the buffers that a checkpoint holds beside them, each once by its global name."""
+    """Parameters, and the buffers that a checkpoint holds beside them, each once by its global name.
+
+    Asked for its state a router brings its biases to float32, where it keeps them from the first pass on.
+    """
     kept = model.state_dict(keep_vars=True).keys()
     buffers = ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
     return dict(_globally_named(model, (*model.named_parameters(), *buffers)))

@@ -8,7 +8,8 @@ import weights_ranks as ranks
 
 from flexfloor.launch import run_ranks
 
-LAYOUTS = [(1, 1), (2, 2), (4, 4), (4, 2)]
+SLOW = pytest.mark.slow
+LAYOUTS = [(2, 2), (4, 2), pytest.param(1, 1, marks=SLOW), pytest.param(4, 4, marks=SLOW)]
 
 
 def start(fn, world_size, *args):

@@ -18,7 +18,7 @@ from flexfloor.models.weights.take import import_weights
 
 
 def start(fn, world_size, *args):
-    return run_ranks(fn, world_size, *args, threads_per_rank=1, total_timeout_seconds=100)
+    return run_ranks(fn, world_size, *args, threads_per_rank=1, total_timeout_seconds=200)
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ def fill_the_disk():
     raise OSError(28, "No space left on device", "model-00001.safetensors")
 
 
-@pytest.mark.parametrize("at", ["a tensor", "the end"])
+@pytest.mark.parametrize("at", [pytest.param("a tensor", marks=pytest.mark.slow), "the end"])
 def test_a_killed_export_leaves_no_folder_and_the_next_one_succeeds(at, source, tmp_path):
     place = tmp_path / "out"
     with pytest.raises(RankError, match="SIGKILL"):
-        run_ranks(killed, 2, source, place, at, threads_per_rank=1, total_timeout_seconds=100)
+        run_ranks(killed, 2, source, place, at, threads_per_rank=1, total_timeout_seconds=200)
     assert not place.exists()
     [left] = tmp_path.iterdir()
     assert left == hf_folder.partial_of(place)
@@ -107,6 +107,7 @@ def resident(field):
 def memory_of_taking_and_giving(source, place, dtype):
     parallel.initialize(ep_size=1, seed=0, timeout_seconds=60)
     gpt, weight_map = ranks.taken(source, dtype=dtype)
+    shard_file.CHUNK_BYTES = 2**20  # so that a tensor is many pieces
     taking = peak_of(lambda: import_weights(gpt, weight_map, source))
     giving = peak_of(
         lambda: give.export_weights(gpt, weight_map, place, vocab_size=gpt.vocab_size, dtype=torch.float32)
@@ -114,11 +115,10 @@ def memory_of_taking_and_giving(source, place, dtype):
     return sum(p.nbytes for p in gpt.parameters()), taking, giving
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_taking_and_giving_need_no_memory_beside_the_model(dtype, tmp_path):
     source = hf_models.save(hf_models.hf_model("mixtral", intermediate_size=120_000), tmp_path / "source")
     largest = 120_000 * 32 * 4
     [(model, taking, giving)] = start(memory_of_taking_and_giving, 1, source, tmp_path / "out", dtype)
     assert model > 20 * largest > 300e6
-    assert taking < 12e6 < largest
-    assert giving < largest + 2 * shard_file.CHUNK_BYTES
+    assert max(taking, giving) < 12e6 < largest

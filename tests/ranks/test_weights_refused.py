@@ -147,6 +147,6 @@ def taken_where_rank_1_cannot_read(folder):
 
 def test_a_rank_that_cannot_read_ends_all(source):
     found = run_ranks(
-        taken_where_rank_1_cannot_read, 2, source, threads_per_rank=1, total_timeout_seconds=100
+        taken_where_rank_1_cannot_read, 2, source, threads_per_rank=1, total_timeout_seconds=200
     )
     assert found[0] == found[1] and "(rank 1): OSError" in found[0][0] and "model-0000" in found[0][0]

@@ -47,7 +47,7 @@ def tensors_of_models(folders, ep_size, dtype, extra_vocab):
 
 
 def of_one_rank(*args):
-    return run_ranks(tensors_of_models, 1, *args, threads_per_rank=1, total_timeout_seconds=100)[0]
+    return run_ranks(tensors_of_models, 1, *args, threads_per_rank=1, total_timeout_seconds=200)[0]
 
 
 def test_both_layouts_of_experts_and_every_type_give_the_same_model(tmp_path):
@@ -82,7 +82,7 @@ def test_prediction_layers_are_left_out_tied_ends_compared_and_angles_ignored(tm
     found = of_one_rank([whole, predicting, tied, equal], 1, "float32", 0)
     for one, two in (found[:2], found[2:]):
         assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-    [complaint] = run_ranks(ranks.complaints, 1, 1, [other], threads_per_rank=1, total_timeout_seconds=60)[0]
+    [complaint] = run_ranks(ranks.complaints, 1, 1, [other], threads_per_rank=1, total_timeout_seconds=200)[0]
     assert "ties its embeddings, and in the files lm_head.weight differs from model.embed" in complaint
 
 
@@ -96,7 +96,7 @@ def padded_out(folder, out):
 
 def test_rows_of_a_padded_vocabulary_are_zero_and_are_not_written(tmp_path):
     source = hf_models.save(hf_models.hf_model("qwen3_moe"), tmp_path / "source")
-    [own] = run_ranks(padded_out, 1, source, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=60)
+    [own] = run_ranks(padded_out, 1, source, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=200)
     read, written = hf_models.tensors_in(source), hf_models.tensors_in(tmp_path / "out")
     for name, hf in (
         ("embedding.word_embeddings.weight", "model.embed_tokens.weight"),
@@ -119,7 +119,7 @@ def test_a_float32_model_is_written_as_bfloat16_but_for_its_routers_biases(tmp_p
         bias = layer.mlp.gate.e_score_correction_bias
         layer.mlp.gate.e_score_correction_bias = torch.randn(bias.shape)  # more than bfloat16 can hold
     source = hf_models.save(model, tmp_path / "source")
-    run_ranks(bfloat16_out, 2, source, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=60)
+    run_ranks(bfloat16_out, 2, source, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=200)
     read, written = hf_models.tensors_in(source), hf_models.tensors_in(tmp_path / "out")
     assert {tensor.dtype for tensor in read.values()} == {torch.bfloat16, torch.float32}
     for name, tensor in read.items():

@@ -51,6 +51,7 @@ def responses(folder, *words):
     return [json.loads(line) for line in (folder / "rollout.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_first_responses_are_hugging_faces(model, folder, tmp_path):
     require_the_responses_of(model, responses(tmp_path, f"model.path={folder}"))
 

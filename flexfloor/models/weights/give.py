@@ -21,7 +21,7 @@ from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights import hf_folder
 from flexfloor.models.weights.assembly import MAX_SHARD_BYTES, Assembly, assemble, shard
 from flexfloor.models.weights.shard_file import write_shard
-from flexfloor.models.weights.take import as_rows, keep_biases_precise, whole_shapes
+from flexfloor.models.weights.take import as_rows, whole_shapes
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank, on_first_rank
 
@@ -50,7 +50,6 @@ def export_weights(
         ConfigError: `folder` holds something, or the experts that are to be fused lie on several ranks.
         WeightsError: on every rank, when one cannot write.
     """
-    keep_biases_precise(gpt)
     own = global_tensors(gpt)
     shapes = whole_shapes(own, gpt.config.num_moe_experts)
     dtypes = _dtypes(gpt, own, dtype)

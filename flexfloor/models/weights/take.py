@@ -18,7 +18,6 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from torch import Tensor
 
 from flexfloor import heartbeat
-from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.errors import WeightsError
 from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights.coverage import ImportPlan, plan_import
@@ -41,7 +40,6 @@ def import_weights(gpt: GPTModel, weight_map: WeightMap, folder: Path, *, mtp_la
     Raises:
         WeightsError: on every rank, naming what does not fit or cannot be read.
     """
-    keep_biases_precise(gpt)
     own = global_tensors(gpt)
     shapes = whole_shapes(own, gpt.config.num_moe_experts)
 
@@ -54,12 +52,6 @@ def import_weights(gpt: GPTModel, weight_map: WeightMap, folder: Path, *, mtp_la
     _together(lambda: _fill(own, stored, plan), folder)
     if dist.get_rank() == 0:
         _tell(plan, folder)
-
-
-def keep_biases_precise(gpt: GPTModel) -> None:
-    """Bring the routers' biases to float32, where Megatron keeps them from the first pass on."""
-    for layer in moe_layers(gpt):
-        layer.router._maintain_float32_expert_bias()
 
 
 def whole_shapes(own: dict[str, Tensor], num_experts: int) -> dict[str, Shape]:

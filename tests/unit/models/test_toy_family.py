@@ -86,7 +86,7 @@ def test_the_pages_family_takes_and_writes_weights(module_folder, tmp_path):
     (folder / "config.json").write_text(json.dumps({"model_type": "toy"}))
     config = compose([*MODEL, f"model.path={folder}"]).model
     [(expert, mixed)] = run_ranks(
-        in_and_out, 1, config, module_folder, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=90
+        in_and_out, 1, config, module_folder, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=200
     )
     assert torch.equal(expert, weights["blocks.1.experts_in"][2])
     query, key, value = (weights[f"blocks.1.{name}"] for name in ("query", "key", "value"))
