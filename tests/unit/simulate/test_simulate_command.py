@@ -146,10 +146,13 @@ REAL = ["recipe=mixtral-8x7b", "simulate.interval=64"]
 
 
 def test_what_training_holds_is_no_ones_cache_and_no_ones_guest():
-    """Mixtral on 8 H200, of which each has 134.0 GB to give. Beside dense weights of 3.2, state of training of
-    99.0 and the cache of 8.6, 23.0 GB are left for experts of 11.3, and 122.1 without that state. A lease gives
-    all weights and gradients, 270.6 GB of them the experts', what dense ones leave: 124.3 GB of each of 3 ranks;
-    and with state of the optimizer of 70.1 and activations of 18.2 there, 36.0 of each of 8."""
+    """Mixtral on 8 H200, of which each has 134.0 GB to give.
+
+    Beside dense weights of 3.2, state of training of 99.0 and a cache of 8.6, 23.0 GB are left for experts of
+    11.3, and 122.1 without that state. A lease puts all weights and gradients, 270.6 GB of them the experts',
+    into what dense ones leave: 124.3 GB of each of 3 ranks, and with state of the optimizer of 70.1 and
+    activations of 18.2 in it, 36.0 of each of 8.
+    """
     held, apart = scenario(*REAL), scenario(*REAL, "simulate.holds_training=false")
     assert held.memory.training == held.held.gradients + held.held.optimizer and apart.memory.training == 0
     assert held.room == apart.room == 128 * 512
