@@ -6,6 +6,8 @@ model and the batch, and is within a third of the 1.5 GiB a rank that the demo w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from flexfloor.config import Config
 from flexfloor.doctor.parameters import dense_parameters, expert_parameters
 from flexfloor.models.activations import row_activation_bytes
@@ -14,6 +16,64 @@ from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
 PROCESS_BYTES = 450 * 1024**2
 """A rank with Torch, Megatron-Core and the tokenizer imported, before there is a model."""
+GRADIENT_BYTES = 4
+"""Of a parameter, summed in float32."""
+OPTIMIZER_BYTES = 12
+"""Of a parameter: master weight and two moments in float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemory:
+    """Bytes on each GPU of a run, by what they are for."""
+
+    dense: int
+    """Weights of all but the routed experts, whole on every rank."""
+    experts: int
+    """Weights of the rank's routed experts."""
+    gradients: int
+    """Sums in float32, of every weight that the rank holds."""
+    optimizer: int
+    """The rank's share of master weights and Adam's two moments, in float32."""
+    cache: int
+    """KV cache of a rollout."""
+    activations: int
+    """Forward and backward of a micro-batch, logits included."""
+
+    @property
+    def training(self) -> int:
+        """What training keeps during a rollout."""
+        return self.gradients + self.optimizer
+
+    @property
+    def state(self) -> int:
+        """What is there all the time."""
+        return self.dense + self.experts + self.training
+
+    @property
+    def most(self) -> int:
+        """Of a whole step: a rollout's cache goes before the update begins."""
+        return self.state + max(self.cache, self.activations)
+
+
+def gpu_memory(config: Config, *, vocab_size: int, world_size: int, ep: int) -> GpuMemory:
+    """What a GPU holds, with Megatron's distributed optimizer, which shares its state out over copies.
+
+    Args:
+        vocab_size: rows of the embedding.
+        world_size: ranks of the run.
+        ep: of them, those that share one set of experts.
+    """
+    model, itemsize = config.model, DTYPE_BYTES[config.model.dtype]
+    dense = dense_parameters(model, vocab_size)
+    routed = expert_parameters(model) * model.num_experts
+    return GpuMemory(
+        dense=dense * itemsize,
+        experts=routed // ep * itemsize,
+        gradients=(dense + routed // ep) * GRADIENT_BYTES,
+        optimizer=(dense // world_size + routed // world_size) * OPTIMIZER_BYTES,
+        cache=kv_bytes(config),
+        activations=activation_bytes(config, vocab_size),
+    )
 
 
 def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host: bool) -> int:
@@ -25,16 +85,12 @@ def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host:
         is_cpu_host: whether the rank's process itself counts, and no optimizer state is shared out.
     """
     model, ep = config.model, config.parallel.ep
-    dense = dense_parameters(model, vocab_size)
+    if not is_cpu_host:
+        return gpu_memory(config, vocab_size=vocab_size, world_size=world_size, ep=ep).most
     experts = expert_parameters(model) * model.num_experts // ep
-    if is_cpu_host:
-        # weight, gradient, Adam's two moments, and the rollout's copy in another layout
-        state = (dense + experts) * DTYPE_BYTES[model.dtype] * 5
-    else:
-        # weight, gradient in float32; master weight and two moments shared out over the copies
-        state = (dense + experts) * (DTYPE_BYTES[model.dtype] + 4)
-        state += 12 * (dense // world_size + experts * ep // world_size)
-    return state + kv_bytes(config) + activation_bytes(config, vocab_size) + PROCESS_BYTES * is_cpu_host
+    # weight, gradient, Adam's two moments, and the rollout's copy in another layout
+    state = (dense_parameters(model, vocab_size) + experts) * DTYPE_BYTES[model.dtype] * 5
+    return state + kv_bytes(config) + activation_bytes(config, vocab_size) + PROCESS_BYTES
 
 
 def kv_bytes(config: Config) -> int:
@@ -46,5 +102,8 @@ def kv_bytes(config: Config) -> int:
 
 
 def activation_bytes(config: Config, vocab_size: int) -> int:
-    """Bytes that forward and backward of one micro-batch take, logits included."""
-    return config.actor.micro_batch_tokens * row_activation_bytes(config.model, vocab_size)
+    """Bytes that forward and backward of one micro-batch take, logits included; a sequence is never cut."""
+    rows = max(
+        config.actor.micro_batch_tokens, config.data.max_prompt_length + config.data.max_response_length
+    )
+    return rows * row_activation_bytes(config.model, vocab_size)

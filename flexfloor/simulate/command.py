@@ -14,7 +14,8 @@ from flexfloor.config import Config
 from flexfloor.ledger.timeline import draw_timeline
 from flexfloor.simulate.comparison import Result, compare, trade_off
 from flexfloor.simulate.frontier import draw_frontier
-from flexfloor.simulate.resolve import scenario_of
+from flexfloor.simulate.recipe_memory import memory_rows
+from flexfloor.simulate.resolve import recipe_memory, scenario_of
 from flexfloor.simulate.scenario import Scenario
 from flexfloor.track.console import Console
 
@@ -73,6 +74,9 @@ def run_simulation(config: Config) -> None:
     )
     traded = trade_off(scenario, asked.slowdowns, asked.epochs)
     console, title = Console(), _title(scenario)
+    if asked.model is None:
+        rows = memory_rows(recipe_memory(config, scenario.ep), scenario.memory.budget)
+        console.table("simulated: GiB on each GPU, estimated", ("", ""), rows, 1)
     console.table(f"simulated: {title}", COLUMNS, _rows(results))
     console.table("schedules", ("", ""), [(each.policy.name, each.policy.meaning) for each in results], 2)
     folder = Path(asked.output)

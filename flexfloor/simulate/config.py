@@ -68,6 +68,9 @@ class SimulateConfig:
     """prefilled in one pass of a replica; one response may have more"""
     memory_share: float = 0.85
     """of a GPU's memory that generation may take"""
+    holds_training: bool = False
+    """GPUs keep gradients and state of the optimizer of the recipe's model meanwhile, as a run does; false =
+    that lies elsewhere"""
     interval: int | None = 64
     """passes from one decision to the next; null = elastic.interval"""
     rungs: list[int] = field(default_factory=list)
@@ -82,6 +85,8 @@ class SimulateConfig:
     def __post_init__(self) -> None:
         if self.model is not None:
             require_choice("simulate.model", self.model, MODELS)
+            allowed = "false unless simulate.model is null: a recipe says what its training takes"
+            require(not self.holds_training, "simulate.holds_training", self.holds_training, allowed)
         require_choice("simulate.hardware", self.hardware, HARDWARE)
         for name in ("vocab_size", "num_gpus", "epochs", "max_joining_tokens"):
             require_range(f"simulate.{name}", getattr(self, name), 1)

@@ -15,21 +15,23 @@ SAMPLING_BYTES = 10
 """Of one logit: in bfloat16 and, while it is sampled, twice in float32."""
 
 
-def modelled_memory(model: ModelShape, hardware: Hardware, ep: int, usable_share: float) -> RankMemory:
+def modelled_memory(
+    model: ModelShape, hardware: Hardware, ep: int, usable_share: float, training: int = 0
+) -> RankMemory:
     """Bytes on each rank.
 
     The rows of a pass are spread over the ranks by an all-to-all, so that each has its share of them.
 
     Args:
         ep: ranks of an expert group.
-        usable_share: of the GPU's memory that generation may take; the rest is training state and workspace
-            that the model does not count.
+        usable_share: of the GPU's memory that may be taken; the rest is what the model does not count.
+        training: bytes that training keeps on the GPU meanwhile; 0 where its state lies elsewhere.
     """
     return RankMemory(
         budget=int(usable_share * hardware.memory_bytes),
         dense=model.dense_bytes,
         expert=model.expert_bytes,
-        training=0,
+        training=training,
         kv_token=model.kv_token_bytes,
         row=(4 * model.hidden_size + model.expert_row_numbers) * model.weight_bytes // ep,
         logits=SAMPLING_BYTES * model.vocab_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flexfloor.doctor.memory import GpuMemory
 from flexfloor.elastic.floor import Need, RankMemory
 from flexfloor.simulate.admit import Admit, NearFuture, Paged, Reserved
 from flexfloor.simulate.hardware import Hardware
@@ -37,6 +38,10 @@ class Scenario:
     """Least time of a pass; None = the hardware's."""
     overlap: bool = True
     """Released ranks train finished groups beside generation."""
+    held: GpuMemory | None = None
+    """What a run keeps on each GPU beside weights and cache; None = training state lies elsewhere."""
+    cache_bytes: int | None = None
+    """Most that a rank's cache may take; None = what is left."""
 
     @property
     def longest(self) -> int:
@@ -46,14 +51,16 @@ class Scenario:
     @property
     def memory(self) -> RankMemory:
         """Of each rank."""
-        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share)
+        training = self.held.training if self.held else 0
+        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share, training)
 
     @property
     def room(self) -> int:
         """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
         rows = self.ep * (self.max_live + self.most_joining)
         need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
-        return cache_tokens(self.memory, self.model, self.ep, need, self.longest)
+        room = cache_tokens(self.memory, self.model, self.ep, need, self.longest)
+        return room if self.cache_bytes is None else min(room, self.cache_bytes // self.model.kv_token_bytes)
 
     @property
     def cost(self) -> Roofline:

@@ -10,10 +10,12 @@ import pytest
 
 from flexfloor import cli
 from flexfloor.config import compose, finite_numbers
+from flexfloor.elastic.floor import Need
 from flexfloor.errors import ConfigError
 from flexfloor.simulate.config import SimulateConfig, SimulatedLengthsConfig
 from flexfloor.simulate.policies import POLICIES
 from flexfloor.simulate.resolve import scenario_of
+from flexfloor.simulate.step import least_lease
 
 SMALL = ["simulate.num_prompts=4", "simulate.n=2", "simulate.lengths.cap=200", "simulate.lengths.median=50"]
 
@@ -138,3 +140,49 @@ def test_a_simulation_prints_a_table_and_leaves_pictures_and_figures(tmp_path, c
 def test_a_wrong_setting_ends_with_status_2(capsys):
     assert cli.main(["simulate", "simulate.hardware=h10"]) == 2
     assert capsys.readouterr().err.startswith("flexfloor: simulate.hardware = 'h10': must be one of h100")
+
+
+REAL = ["recipe=mixtral-8x7b", "simulate.interval=64"]
+
+
+def test_what_training_holds_is_no_ones_cache_and_no_ones_guest():
+    """Mixtral on 8 H200, of which each has 134.0 GB to give.
+
+    Beside dense weights of 3.2, state of training of 99.0 and a cache of 8.6, 23.0 GB are left for experts of
+    11.3, and 122.1 without that state. A lease puts all weights and gradients, 270.6 GB of them the experts',
+    into what dense ones leave: 124.3 GB of each of 3 ranks, and with state of the optimizer of 70.1 and
+    activations of 18.2 in it, 36.0 of each of 8.
+    """
+    held, apart = scenario(*REAL), scenario(*REAL, "simulate.holds_training=false")
+    assert held.memory.training == held.held.gradients + held.held.optimizer and apart.memory.training == 0
+    assert held.room == apart.room == 128 * 512
+    assert (least_lease(held), least_lease(apart)) == (8, 3)
+    need = Need(sequences=128, kv_tokens=held.room, rows=8 * 128)
+    assert (held.memory.hostable(need), apart.memory.hostable(need)) == (2, 10)
+    assert held.open_rungs() == (1, 2, 4)
+
+
+def test_a_cache_beyond_what_training_leaves_is_refused():
+    """105.7 GiB of state and 40 GB, which are 37.3 GiB."""
+    words = [*REAL, "rollout.kv_budget_bytes=40000000000", "rollout.max_live_sequences=1000"]
+    assert scenario(*words, "simulate.holds_training=false").room == 40_000_000_000 // 131_072
+    with pytest.raises(ConfigError, match=r"143\.0 GiB are needed on each GPU, and h200 has 124\.8 to give"):
+        scenario(*words)
+
+
+def test_only_a_recipe_says_what_training_holds():
+    with pytest.raises(
+        ConfigError, match=r"simulate\.holds_training = true: must be false unless simulate\.model"
+    ):
+        scenario("simulate.holds_training=true")
+
+
+def test_a_recipe_is_shown_with_its_memory(tmp_path, capsys):
+    words = ["recipe=deepseek-v2-lite", "data.train_batch_size=8", "rollout.n=2", "simulate.epochs=1"]
+    assert cli.main(["simulate", *words, f"simulate.output={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    rows = dict(re.findall(r"│ ([A-Za-z ,]+?) +│ +([\d.]+|yes|NO) │", shown))
+    parts = [float(rows[name]) for name in ("dense weights", "own experts", "gradients", "optimizer")]
+    assert sum(parts) == pytest.approx(float(rows["always"]), abs=0.2)
+    # 80 GB are 74.5 GiB, of which 5 % stay free
+    assert (rows["a GPU has to give"], rows["fits"]) == ("70.8", "yes")
