@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -71,8 +72,11 @@ def build_model(
 def _take_weights(gpt: GPTModel, model: ModelConfig) -> None:
     assert model.path is not None
     folder = Path(model.path).expanduser()
-    mtp_layers = read_hf_config(folder).mtp_layers if model.family in HF_FAMILIES else 0
-    import_weights(gpt, weight_map_of(model), folder, mtp_layers=mtp_layers)
+    said: dict[str, Any] = {}
+    if model.family in HF_FAMILIES:
+        found = read_hf_config(folder)
+        said = dict(mtp_layers=found.mtp_layers, weight_block=found.weight_block)
+    import_weights(gpt, weight_map_of(model), folder, **said)
 
 
 def build_shell(

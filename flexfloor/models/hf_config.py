@@ -19,6 +19,7 @@ from flexfloor.checks import require
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_file import HfFile
 from flexfloor.models.hf_keys import HF_FAMILIES, HfFamily, Key
+from flexfloor.models.hf_quantization import read_weight_block
 from flexfloor.models.hf_rope import read_rope, rope_content
 
 CONFIG_FILE = "config.json"
@@ -40,6 +41,8 @@ class HfModel:
     """Longest sequence that the model was made for."""
     mtp_layers: int
     """Layers of multi-token prediction behind the others; they are no part of our model."""
+    weight_block: tuple[int, int] | None
+    """Rows and columns that share a scale, of weights in FP8; None = they are plain."""
 
 
 def read_hf_config(folder: Path) -> HfModel:
@@ -65,6 +68,7 @@ def read_hf_config(folder: Path) -> HfModel:
         vocab_size=found["vocab_size"],
         max_positions=max_positions,
         mtp_layers=file.value(Key(("num_nextn_predict_layers", "num_mtp_layers"), int, 0)),
+        weight_block=read_weight_block(file),
     )
 
 

@@ -61,7 +61,6 @@ _SHARED = {
 _FIXED = {
     "hidden_act": ("silu",),
     "attention_bias": (False,),
-    "quantization_config": (None,),
 }
 _GROUPED_QUERY = {
     "num_query_groups": _key("num_key_value_heads"),

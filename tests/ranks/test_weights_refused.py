@@ -4,6 +4,7 @@ import json
 import struct
 from pathlib import Path
 
+import fp8
 import hf_models
 import pytest
 import torch
@@ -87,13 +88,30 @@ CHANGES = {
     ),
     "of integers": (
         lambda all_: all_.update({"model.norm.weight": torch.zeros(32, dtype=torch.int8)}),
-        ["1 of a type that is not read (F64, F32, F16, BF16 are): model.norm.weight (I8)"],
+        ["1 of a type that is not read (F64, F32, F16, BF16, F8_E4M3 are): model.norm.weight (I8)"],
     ),
     "of a layer more": (
         lambda all_: all_.update({"model.layers.2.input_layernorm.weight": torch.zeros(32)}),
         ["1 in the files and not in the model: model.layers.2.input_layernorm.weight"],
     ),
     "untied": (lambda all_: all_.pop("lm_head.weight"), ["1 missing in the files: lm_head.weight"]),
+}
+IN_FP8 = {
+    "with a scale gone": (
+        lambda all_: all_.pop(f"{MOE}.w1.weight_scale_inv"),
+        [f"1 in F8_E4M3 without scales (*_scale_inv): {MOE}.w1.weight"],
+    ),
+    "with a weight gone": (
+        lambda all_: all_.pop(f"{MOE}.w1.weight"),
+        [
+            f"1 missing in the files: {MOE}.w1.weight\n",
+            f"1 scales of no weight in F8_E4M3: {MOE}.w1.weight_scale_inv",
+        ],
+    ),
+    "with scales of other blocks": (
+        lambda all_: all_.update({f"{MOE}.w1.weight_scale_inv": torch.ones(1, 1)}),
+        [f"16 by 16: {MOE}.w1.weight_scale_inv is [1, 1] in b.safetensors, [48, 32] needs [3, 2]"],
+    ),
 }
 BROKEN = {
     without_a_file: ["model-00002-of-00003.safetensors is missing", "says that it holds model.layers"],
@@ -112,6 +130,20 @@ def source(tmp_path_factory):
     return folder
 
 
+def in_fp8(at: Path, source: Path) -> dict[Path, list[str]]:
+    """Folders in FP8 and what each is refused with; the last says nothing of FP8 in its config.json."""
+    stored, _ = fp8.quantized(hf_models.tensors_in(source), (16, 16))
+    cases = {
+        fp8.write(at / name, source, stored, (16, 16), change): words
+        for name, (change, words) in IN_FP8.items()
+    }
+    silent = fp8.write(at / "silent", source, stored, (16, 16))
+    (silent / "config.json").write_text((source / "config.json").read_text())
+    return cases | {
+        silent: [f"in F8_E4M3, and config.json says nothing of how (quantization_config): {MOE[:13]}"]
+    }
+
+
 def test_what_does_not_fit_is_named_on_every_rank(source, tmp_path):
     cases = {changed(tmp_path / name, source, change): words for name, (change, words) in CHANGES.items()} | {
         make(tmp_path / make.__name__, source): words for make, words in BROKEN.items()
@@ -120,6 +152,7 @@ def test_what_does_not_fit_is_named_on_every_rank(source, tmp_path):
     empty.mkdir()
     (empty / "config.json").write_text((source / "config.json").read_text())
     cases[empty] = ["has neither model.safetensors nor model.safetensors.index.json"]
+    cases |= in_fp8(tmp_path, source)
     of_ranks = run_ranks(ranks.complaints, 2, 2, list(cases), threads_per_rank=1, total_timeout_seconds=200)
     assert of_ranks[0] == of_ranks[1]
     for (folder, words), complaint in zip(cases.items(), of_ranks[0], strict=True):

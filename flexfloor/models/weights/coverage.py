@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from flexfloor.errors import WeightsError
 from flexfloor.models.weights.fusion import Fusion, Piece, Place, Shape, Vocabulary, num_rows
@@ -42,6 +43,7 @@ def plan_import(
     *,
     num_layers: int,
     mtp_layers: int = 0,
+    problems: Mapping[str, list[str]] = MappingProxyType({}),
 ) -> ImportPlan:
     """Match a whole model with a folder.
 
@@ -50,6 +52,7 @@ def plan_import(
         stored: the folder's tensors.
         num_layers: of the model.
         mtp_layers: layers that the folder may have behind those.
+        problems: what is already known to be wrong with the folder, and with which tensors.
 
     Raises:
         WeightsError: naming what does not fit.
@@ -71,6 +74,7 @@ def plan_import(
             "of another shape": _misshapen(needed, stored),
             f"of a type that is not read ({', '.join(DTYPES)} are)": _unreadable(used, stored),
             "not used whole": _used_in_part(needed, stored),
+            **problems,
         }
     )
     padded = {

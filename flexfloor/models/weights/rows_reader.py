@@ -1,8 +1,8 @@
 """Rows of stored tensors, read straight to where they belong.
 
 Where a file has the type of the memory, the system reads into it; elsewhere rows pass through a small buffer
-that is used again, and are converted on the way. So reading takes no memory worth speaking of beside what is
-filled, whatever the size of a tensor.
+that is used again, and are converted on the way, those in FP8 multiplied by their scales. So reading takes no
+memory worth speaking of beside what is filled, whatever the size of a tensor.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flexfloor.errors import WeightsError
 from flexfloor.models.weights.fusion import row_width
+from flexfloor.models.weights.quantized import QuantizedTensor
 from flexfloor.models.weights.stored import DTYPES, StoredTensor
 
 BUFFER_BYTES = 4 * 2**20
@@ -47,18 +48,41 @@ class RowsReader:
             WeightsError: the file ends before, or cannot be read.
         """
         dtype = DTYPES[stored.dtype]
-        start = stored.offset + first_row * row_width(stored.shape) * dtype.itemsize
-        if target.dtype == dtype and target.device.type == "cpu" and target.is_contiguous():
-            self._fill(stored, start, target)
-            return
+        if isinstance(stored, QuantizedTensor):
+            self._read_scaled(stored, first_row, target)
+        elif target.dtype == dtype and target.device.type == "cpu" and target.is_contiguous():
+            self._fill(stored, first_row, target)
+        else:
+            for rows in target.split(_rows_at_once(stored, dtype)):
+                rows.copy_(self._staged_rows(stored, first_row, rows.size(0)))
+                first_row += rows.size(0)
+
+    def _read_scaled(self, stored: QuantizedTensor, first_row: int, target: Tensor) -> None:
+        """Fill `target` with values times scales."""
+        scales, first_scale = self._scales(stored, first_row, target.size(0)), stored.scale_row(first_row)
+        at_once = _rows_at_once(stored, torch.float32)
+        for scale_row, num_rows in stored.runs(first_row, target.size(0), at_once):
+            values = self._staged_rows(stored, first_row, num_rows).to(target.device).float()
+            factors = scales[scale_row - first_scale].repeat_interleave(stored.block[1])[: target.size(1)]
+            target[:num_rows].copy_(values.mul_(factors.to(target.device)))
+            first_row, target = first_row + num_rows, target[num_rows:]
+
+    def _scales(self, stored: QuantizedTensor, first_row: int, num_rows: int) -> Tensor:
+        """The scales that hold for rows, [rows of scales, columns of scales] in float32."""
+        if not num_rows:
+            return torch.empty(0)
+        first, last = (stored.scale_row(row) for row in (first_row, first_row + num_rows - 1))
+        scales = torch.empty(last - first + 1, row_width(stored.scales.shape))
+        self.read(stored.scales, first, scales)
+        return scales
+
+    def _staged_rows(self, stored: StoredTensor, first_row: int, num_rows: int) -> Tensor:
+        """Rows in the file's type, [num_rows, width]; the next call overwrites them."""
         self._require_buffer()
-        width = target.size(1) * dtype.itemsize
-        rows_at_once = max(1, BUFFER_BYTES // max(width, 1))
-        for rows in target.split(rows_at_once):
-            staged = self._staged(rows.size(0) * width).view(dtype).view(rows.shape)
-            self._fill(stored, start, staged)
-            rows.copy_(staged)
-            start += rows.size(0) * width
+        dtype, width = DTYPES[stored.dtype], row_width(stored.shape)
+        staged = self._staged(num_rows * width * dtype.itemsize).view(dtype).view(num_rows, width)
+        self._fill(stored, first_row, staged)
+        return staged
 
     def _require_buffer(self) -> None:
         if not self._buffer.numel():
@@ -69,9 +93,10 @@ class RowsReader:
             self._buffer = torch.empty(num_bytes, dtype=torch.uint8)
         return self._buffer[:num_bytes]
 
-    def _fill(self, stored: StoredTensor, start: int, target: Tensor) -> None:
+    def _fill(self, stored: StoredTensor, first_row: int, target: Tensor) -> None:
+        """Fill `target`, of the file's type, with the bytes of rows."""
         file = self._file(stored.file)
-        file.seek(start)
+        file.seek(stored.offset + first_row * row_width(stored.shape) * target.element_size())
         left = memoryview(target.detach().view(-1).view(torch.uint8).numpy().data)
         while left:
             count = file.readinto(left)  # type: ignore[attr-defined]  # a raw file
@@ -83,3 +108,8 @@ class RowsReader:
         if path not in self._files:
             self._files[path] = self._open.enter_context(path.open("rb", buffering=0))
         return self._files[path]
+
+
+def _rows_at_once(stored: StoredTensor, dtype: torch.dtype) -> int:
+    """As many rows as fit the buffer in `dtype`, and one at least."""
+    return max(1, BUFFER_BYTES // max(row_width(stored.shape) * dtype.itemsize, 1))

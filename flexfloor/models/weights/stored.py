@@ -23,8 +23,15 @@ from flexfloor.errors import WeightsError
 
 ONE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""Types that weights can be read from, by safetensors' name."""
+FP8 = "F8_E4M3"
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    FP8: torch.float8_e4m3fn,
+}
+"""Types that weights can be read from, by safetensors' name; FP8 with scales only."""
 _MAX_HEADER_BYTES = 100_000_000
 
 

@@ -22,20 +22,29 @@ from flexfloor.errors import WeightsError
 from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights.coverage import ImportPlan, plan_import
 from flexfloor.models.weights.fusion import Piece, Shape, num_rows, row_width
+from flexfloor.models.weights.quantized import Block, pair_scales
 from flexfloor.models.weights.rows_reader import BUFFER_BYTES, RowsReader
-from flexfloor.models.weights.stored import DTYPES, StoredTensor, read_index
+from flexfloor.models.weights.stored import DTYPES, FP8, StoredTensor, read_index
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank
 
 logger = logging.getLogger(__name__)
 
 
-def import_weights(gpt: GPTModel, weight_map: WeightMap, folder: Path, *, mtp_layers: int = 0) -> None:
+def import_weights(
+    gpt: GPTModel,
+    weight_map: WeightMap,
+    folder: Path,
+    *,
+    mtp_layers: int = 0,
+    weight_block: Block | None = None,
+) -> None:
     """Fill `gpt`, of any EP size, with the weights in `folder`, converted to its type; all ranks call it.
 
     Args:
         folder: with `model.safetensors`, or its index and the files that it names.
         mtp_layers: layers of multi-token prediction that the folder has behind the others.
+        weight_block: rows and columns that share a scale, where weights are in FP8.
 
     Raises:
         WeightsError: on every rank, naming what does not fit or cannot be read.
@@ -44,9 +53,16 @@ def import_weights(gpt: GPTModel, weight_map: WeightMap, folder: Path, *, mtp_la
     shapes = whole_shapes(own, gpt.config.num_moe_experts)
 
     def settle() -> tuple[dict[str, StoredTensor], ImportPlan]:
-        stored = read_index(folder)
-        layers = gpt.config.num_layers
-        return stored, plan_import(weight_map, shapes, stored, num_layers=layers, mtp_layers=mtp_layers)
+        paired = pair_scales(read_index(folder), weight_block)
+        plan = plan_import(
+            weight_map,
+            shapes,
+            paired.tensors,
+            num_layers=gpt.config.num_layers,
+            mtp_layers=mtp_layers,
+            problems=paired.problems,
+        )
+        return paired.tensors, plan
 
     stored, plan = _together(settle, folder)
     _together(lambda: _fill(own, stored, plan), folder)
@@ -97,9 +113,10 @@ def _require_equal(reader: RowsReader, first: StoredTensor, second: StoredTensor
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         raise WeightsError(complaint)
     rows, width = num_rows(first.shape), row_width(first.shape)
-    at_once = max(1, BUFFER_BYTES // (width * DTYPES[first.dtype].itemsize))
+    dtype = torch.float32 if first.dtype == FP8 else DTYPES[first.dtype]
+    at_once = max(1, BUFFER_BYTES // (width * dtype.itemsize))
     for row in range(0, rows, at_once):
-        both = [torch.empty(min(at_once, rows - row), width, dtype=DTYPES[first.dtype]) for _ in range(2)]
+        both = [torch.empty(min(at_once, rows - row), width, dtype=dtype) for _ in range(2)]
         for each, of in zip(both, (first, second), strict=True):
             reader.read(of, row, each)
         if not torch.equal(*both):

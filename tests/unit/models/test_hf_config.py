@@ -51,6 +51,12 @@ SIZES: dict[str, tuple[dict[str, Any], float]] = {
 """What the released files have instead, and how many parameters the makers name."""
 
 
+def _fp8(**changes: Any) -> dict[str, Any]:
+    """A quantization_config as DeepSeek-V3 is released with, after changes."""
+    released_as = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
+    return {"quantization_config": released_as | {"weight_block_size": [128, 128]} | changes}
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_a_released_file_gives_as_many_parameters_as_its_makers_name(name: str, tmp_path: Path) -> None:
     changes, parameters = SIZES[name]
@@ -142,7 +148,17 @@ def test_what_is_written_is_read_as_the_same_by_us_and_by_transformers(name: str
         ("Mixtral", {"num_attention_heads": 3}, "json: model.num_query_groups = 2: must be a divisor"),
         ("Mixtral", {"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling.rope_type = 'linear'"),
         ("Mixtral", {"rope_scaling": {"type": "yarn", "factor": 2}}, "rope_type = 'yarn': must be default"),
-        ("Mixtral", {"quantization_config": {"bits": 4}}, "quantization_config = .*must be null"),
+        ("Mixtral", {"quantization_config": {"bits": 4}}, "config.quant_method = null: must be 'fp8', or no"),
+        (
+            "DeepSeek-V3",
+            _fp8(quant_method="gptq"),
+            "config.quant_method = 'gptq': must be 'fp8', or no quant",
+        ),
+        ("DeepSeek-V3", _fp8(fmt="e5m2"), "quantization_config.fmt = 'e5m2': must be 'e4m3'"),
+        ("DeepSeek-V3", _fp8(activation_scheme="static"), "activation_scheme = 'static': must be 'dynamic'"),
+        ("DeepSeek-V3", _fp8(weight_block_size=None), "weight_block_size = null: must be two whole numbers"),
+        ("DeepSeek-V3", _fp8(weight_block_size=[0, 1]), r"weight_block_size = \[0, 1\]: must be two whole"),
+        ("DeepSeek-V3", _fp8(twist=1), "quantization_config.twist = 1: is not known for fp8"),
         ("Mixtral", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5: must be 1.0"),
         ("Qwen3-MoE", {"mlp_only_layers": [1]}, r"mlp_only_layers = \[1\]: must be \[\]"),
         ("Qwen3-MoE", {"decoder_sparse_step": 2}, "decoder_sparse_step = 2: must be 1"),
@@ -178,6 +194,18 @@ def test_what_we_would_compute_otherwise_is_refused_by_key_and_value(
     with pytest.raises(ConfigError, match=complaint) as caught:
         read_hf_config(released.write(tmp_path, name, **changes))
     assert str(caught.value).startswith(f"model.path: {tmp_path}/config.json: ")
+
+
+@pytest.mark.parametrize("more", [{}, {"scale_fmt": "ue8m0"}, {"modules_to_not_convert": ["lm_head"]}])
+def test_fp8_is_taken_and_is_not_what_is_written(more: dict[str, Any], tmp_path: Path) -> None:
+    found = read_hf_config(
+        released.write(tmp_path, "DeepSeek-V3", **_fp8(weight_block_size=[128, 64], **more))
+    )
+    assert found.weight_block == (128, 64)
+    model = ModelConfig(**found.fields)
+    write_hf_config(tmp_path, model, vocab_size=found.vocab_size, max_positions=found.max_positions)
+    assert "quantization_config" not in json.loads((tmp_path / "config.json").read_text())
+    assert read_hf_config(tmp_path).weight_block is None
 
 
 def test_a_window_as_long_as_the_model_is_none(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_layout_that_is_there_is_taken():
         ({"model__layers__0__norm": (5,)}, r"model.layers.0.norm is [5] in f, the model needs [4]"),
         ({"tokens": (7, 4)}, "tokens is [7, 4] in f, the model needs [6, 4]"),
         ({"tokens": (6, 5)}, "tokens is [6, 5] in f, the model needs [6, 4]"),
-        ({"tokens": ("F8_E4M3", (6, 4))}, "1 of a type that is not read"),
+        ({"tokens": ("F8_E5M2", (6, 4))}, "1 of a type that is not read"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, words):
