@@ -72,7 +72,7 @@ def test_printed_yaml_composes_to_the_same_configuration(tmp_path: Path) -> None
         ("recipe=tiny-mixtrl", "recipe = tiny-mixtrl", "did you mean tiny-mixtral"),
         ("recipe=tiny_mixtral", "recipe = tiny_mixtral", "did you mean tiny-mixtral"),
         ("model=tiny-mixtal", "model = tiny-mixtal", "did you mean tiny-mixtral"),
-        ("recipe=zzz", "recipe = zzz", "there is tiny-deepseek, tiny-mixtral"),
+        ("recipe=zzz", "recipe = zzz", "there is deepseek-v2-lite, deepseek-v3, "),
         ("actor.optim.lrr=1", "actor.optim.lrr", "did you mean actor.optim.lr?"),
         ("actr.optim.lr=1", "actr.optim.lr", "did you mean actor.optim.lr?"),
         ("actor.optm.lr=1", "actor.optm.lr", "did you mean actor.optim.lr?"),
