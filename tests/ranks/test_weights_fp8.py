@@ -11,7 +11,7 @@ from flexfloor.launch import run_ranks
 
 LARGE = {"hidden_size": 136, "intermediate_size": 260, "moe_intermediate_size": 148, "kv_lora_rank": 132}
 CASES = {
-    "deepseek": ("deepseek_v3", (16, 16), {}),
+    "deepseek": ("deepseek_v3", (16, 16), {"num_nextn_predict_layers": 1}),
     "released blocks": ("deepseek_v3", (128, 128), LARGE),
     "fused queries": ("qwen3_moe", (16, 10), {}),
 }
@@ -29,6 +29,10 @@ def models(tmp_path_factory):
     for name, (kind, block, changes) in CASES.items():
         source = hf_models.save(hf_models.hf_model(kind, **changes), at / f"{name} source", "1GB")
         stored, plain = fp8.quantized(hf_models.tensors_in(source), block)
+        if changes.get("num_nextn_predict_layers"):  # a layer that is left out, scales and all
+            values, scales = fp8.quantize(torch.randn(40, 32), block)
+            more = "model.layers.3.mlp.up_proj.weight"
+            stored |= {more: values, f"{more}_scale_inv": scales}
         folder = fp8.write(at / name, source, stored, block)
         found[name] = (folder, plain, logits_of(source, plain, ids))
     return found
