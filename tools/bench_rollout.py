@@ -70,6 +70,7 @@ def main() -> None:
 def add_vllm(table: Table, figures: dict[str, Any], environment: Path, counts: tuple) -> str | None:
     """Measure over vLLM and enter what was found; why there is nothing, if so."""
     try:
+        require_vllm(environment)
         with tempfile.TemporaryDirectory(prefix="bench-rollout-") as folder:
             args = (VLLM_FAMILY, environment, Path(folder) / "model", *counts)
             [(rates, agreed)] = run_ranks(measure_over_vllm, 1, *args, threads_per_rank=VLLM_THREADS)
@@ -123,7 +124,6 @@ def measure_over_vllm(
     from flexfloor.models.registry import weight_map_of
     from flexfloor.models.weights.give import export_weights
 
-    require_vllm(environment)
     parallel.initialize(ep_size=1, seed=0, timeout_seconds=600)
     model, longest = dataclasses.replace(MODELS[family], dtype="bfloat16"), PROMPT_TOKENS + new_tokens
     sizes = {"vocab_size": VOCAB_SIZE, "max_sequence_length": longest}
