@@ -21,7 +21,9 @@ from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.models.build import build_model
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.forward import packed_logits
-from flexfloor.models.hugging_face import hf_config, hf_state_dict
+from flexfloor.models.hugging_face import hf_config
+from flexfloor.models.registry import weight_map_of
+from flexfloor.models.weights.state_dict import hf_state_dict
 
 VOCAB, LENGTHS = 128, (17, 5, 42)
 SHAPE = {"num_layers": 2, "hidden_size": 64, "moe_ffn_hidden_size": 96, "init_std": 0.08}
@@ -129,11 +131,11 @@ def _logits_and_gradients(model: nn.Module) -> tuple[Tensor, dict[str, Tensor]]:
 def _transformers(model: nn.Module, fields: dict[str, Any]) -> Tensor:
     from transformers import AutoModelForCausalLM
 
-    config = hf_config(
-        ModelConfig(**fields, dtype="float64"), vocab_size=VOCAB, max_sequence_length=max(LENGTHS)
-    )
+    shape = ModelConfig(**fields, dtype="float64")
+    config = hf_config(shape, vocab_size=VOCAB, max_sequence_length=max(LENGTHS))
     peer = AutoModelForCausalLM.from_config(config, experts_implementation="eager").double().eval()
-    peer.load_state_dict({name: weight.cpu() for name, weight in hf_state_dict(model).items()})
+    state = hf_state_dict(model, weight_map_of(shape))
+    peer.load_state_dict({name: weight.cpu() for name, weight in state.items()})
     with torch.no_grad():
         return torch.cat([peer(row[None]).logits[0] for row in _rows()])
 
