@@ -31,7 +31,7 @@ types: setup
 	$(BIN)/mypy --no-error-summary flexfloor megatron_patches recipes
 
 tests: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=20
 
 test-slow: setup ## tests of more than a minute each
 	$(BIN)/python -m pytest -m slow

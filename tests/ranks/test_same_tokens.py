@@ -9,12 +9,8 @@ import torch.distributed as dist
 from flexfloor.launch import run_ranks
 
 LAYOUTS = [(1, 1), (2, 2), (4, 4), (2, 1), (4, 2)]
-EVERY = [
-    pytest.param(*layout, name, marks=pytest.mark.slow if layout[1] < layout[0] and name != "mixtral" else ())
-    for layout in LAYOUTS
-    for name in ranks.FAMILIES
-]
-"""Several expert groups are tried with one family by default, and with all of them by `make test-slow`."""
+QUICK = [(1, 1), (4, 4)]
+"""Layouts that are tried with every family by default; the others with one, and with all by `make test-slow`."""
 WAYS = [
     {"path": "reference", "deal": "by prompt"},
     {"path": "fast", "deal": "by prompt"},
@@ -73,10 +69,20 @@ def plain(name, dtype="float64"):
     return generated(1, 1, dtype, name)[0][str(WAYS[0])]
 
 
+def in_layouts(layouts):
+    """Every family in each of some layouts."""
+    cases = [
+        pytest.param(*layout, name, marks=() if layout in QUICK or name == "mixtral" else pytest.mark.slow)
+        for layout in layouts
+        for name in ranks.FAMILIES
+    ]
+    return pytest.mark.parametrize(("world_size", "ep_size", "name"), cases)
+
+
 every_family = pytest.mark.parametrize("name", ranks.FAMILIES)
 
 
-@pytest.mark.parametrize(("world_size", "ep_size", "name"), EVERY)
+@in_layouts(LAYOUTS)
 def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size, ep_size, name):
     expected = tokens(plain(name))
     assert len(expected) == 21
@@ -84,7 +90,7 @@ def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size,
         assert tokens(responses) == expected, way
 
 
-@pytest.mark.parametrize(("world_size", "ep_size", "name"), EVERY)
+@in_layouts(LAYOUTS)
 def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_size, ep_size, name):
     preemptions = generated(world_size, ep_size, "float64", name)[3]
     assert all(preemptions[str(way)] >= 2 for way in PRESSED), preemptions
@@ -99,16 +105,14 @@ def test_float64_tokens_are_the_same_where_shares_of_experts_are_not_normalised(
             assert tokens(responses) == expected, (layout, way)
 
 
-@every_family
-@pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS[1:3])
+@in_layouts(LAYOUTS[1:3])
 def test_float64_tokens_are_the_same_under_every_sampling(world_size, ep_size, name):
     for sampling, responses in generated(1, 1, "float64", name)[1].items():
         found = generated(world_size, ep_size, "float64", name)[1][sampling]
         assert tokens(found) == tokens(responses), sampling
 
 
-@every_family
-@pytest.mark.parametrize(("world_size", "ep_size"), LAYOUTS[:3])
+@in_layouts(LAYOUTS[:3])
 def test_responses_end_where_their_tokens_say_in_every_layout(world_size, ep_size, name):
     endings = generated(world_size, ep_size, "float64", name)[2]
     free = tokens(generated(1, 1, "float64", name)[2][str(ENDINGS[0])])

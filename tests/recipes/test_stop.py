@@ -67,7 +67,12 @@ def signal_one_rank(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "send"), [([], signal_parent), ([], signal_everyone), (TORCHRUN, signal_one_rank)]
+    ("launcher", "send"),
+    [
+        pytest.param([], signal_parent, marks=pytest.mark.slow),
+        ([], signal_everyone),
+        (TORCHRUN, signal_one_rank),
+    ],
 )
 def test_a_stopped_run_goes_on_as_if_unbroken(tmp_path, unbroken, launcher, send) -> None:
     process = start(tmp_path, *launcher)
