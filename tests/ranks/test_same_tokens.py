@@ -10,7 +10,7 @@ from flexfloor.launch import run_ranks
 
 LAYOUTS = [(1, 1), (2, 2), (4, 4), (2, 1), (4, 2)]
 QUICK = [(1, 1), (4, 4)]
-"""Layouts that are tried with every family by default; the others with one, and with all by `make test-slow`."""
+"""Layouts that every family is tried in by default; the others with one, and with all by `make test-slow`."""
 WAYS = [
     {"path": "reference", "deal": "by prompt"},
     {"path": "fast", "deal": "by prompt"},
