@@ -104,7 +104,8 @@ def _stages(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -
     """What each stretch costs at each size."""
     lengths = np.diff(curve.horizons)
     asked = (curve.unfinished[:-1] + curve.unfinished[1:]) / 2
-    stored = curve.stored + (curve.horizons[:-1] + curve.horizons[1:]) / 2
+    middles = (curve.horizons[:-1] + curve.horizons[1:]) / 2
+    stored = curve.stored + _ages(middles, curve, sizes, limits)
     places = _places(sizes, stored, limits)
     live = np.minimum(asked[:, None], places)
     alone = _pass_seconds(live, sizes, stored, costs)
@@ -128,6 +129,17 @@ def _stages(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -
     ]
 
 
+def _ages(passes: np.ndarray, curve: Curve, sizes: np.ndarray, limits: Limits) -> np.ndarray:
+    """[S] tokens that live responses have got since now, after so many passes.
+
+    Where all are live, as many as passes were run. Where they take turns, live ones are young: as many as one
+    response is likely to get at most.
+    """
+    if curve.unfinished[0] <= _places(sizes, np.array([curve.stored]), limits)[0, 0]:
+        return passes
+    return np.minimum(passes, np.trapezoid(curve.unfinished, curve.horizons) / curve.unfinished[0])
+
+
 def _places(sizes: np.ndarray, stored: np.ndarray, limits: Limits) -> np.ndarray:
     """[S, R] responses that may be live at once, if each of them stores `stored` [S] tokens."""
     return sizes * np.minimum(limits.sequences, limits.kv_tokens / np.maximum(stored, 1.0)[:, None])
@@ -148,7 +160,7 @@ def _pass_seconds(live: np.ndarray, sizes: np.ndarray, stored: np.ndarray, costs
 def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:
     """[S, R, R] seconds of a shrink from one size to another before each stretch; infinite to grow."""
     found = np.full((len(curve.horizons) - 1, len(sizes), len(sizes)), np.inf)
-    stored = curve.stored + curve.horizons[:-1]
+    stored = curve.stored + _ages(curve.horizons[:-1], curve, sizes, limits)
     live = np.minimum(curve.unfinished[:-1, None], _places(sizes, stored, limits))
     tokens = live * stored[:, None]
     for before, size in enumerate(sizes.tolist()):

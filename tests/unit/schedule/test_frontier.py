@@ -44,6 +44,15 @@ def places_by_hand(size: int, stored: float, limits: Limits) -> float:
     return size * min(limits.sequences, limits.kv_tokens / max(stored, 1.0))
 
 
+def stored_by_hand(curve: Curve, passes: float, size: int, limits: Limits) -> float:
+    """Tokens that a live response stores: a mean response's at most where they take turns."""
+    if curve.unfinished[0] > places_by_hand(size, curve.stored, limits):
+        pairs = pairwise(zip(curve.horizons, curve.unfinished, strict=True))
+        tokens = sum((later - now) * (some + fewer) / 2 for (now, some), (later, fewer) in pairs)
+        passes = min(passes, tokens / curve.unfinished[0])
+    return curve.stored + passes
+
+
 def seconds_by_hand(live: float, asked: float, size: int, stored: float, costs: Linear, limits: Limits):
     """Of a pass: straight from what runs if nothing was left behind to full places."""
 
@@ -58,8 +67,8 @@ def seconds_by_hand(live: float, asked: float, size: int, stored: float, costs: 
     return of(alone) + (live - alone) / (places - alone) * (of(places) - of(alone))
 
 
-def shrink_by_hand(curve: Curve, stretch: int, before: int, after: int, costs: Linear, limits: Limits):
-    stored = curve.stored + curve.horizons[stretch]
+def shrink_by_hand(curve, stretch, size, before, after, costs, limits):
+    stored = stored_by_hand(curve, curve.horizons[stretch], size, limits)
     live = [min(curve.unfinished[stretch], places_by_hand(each, stored, limits)) for each in (before, after)]
     lost = (live[0] - live[1]) * stored
     return DOUBT * (costs.shrink_seconds(before, after, 0.0) + costs.a_joining * lost / after)
@@ -71,10 +80,10 @@ def follow(curve: Curve, course: tuple[int, ...], size: int, costs: Linear, limi
     before, last = size, len(course) - 1
     for s, after in enumerate(course):
         if after < before:
-            shrink = shrink_by_hand(curve, s, before, after, costs, limits)
+            shrink = shrink_by_hand(curve, s, size, before, after, costs, limits)
             wall, occupied = wall + shrink, occupied + before * shrink
         length = curve.horizons[s + 1] - curve.horizons[s]
-        stored = curve.stored + (curve.horizons[s] + curve.horizons[s + 1]) / 2
+        stored = stored_by_hand(curve, (curve.horizons[s] + curve.horizons[s + 1]) / 2, size, limits)
         places = places_by_hand(after, stored, limits)
         asked = (curve.unfinished[s] + curve.unfinished[s + 1]) / 2
         live = min(asked + behind / length, places)
@@ -260,3 +269,16 @@ def test_useful_are_the_rank_seconds_in_which_enough_have_left():
         [course, *_] = frontier(curve, size, [], Linear(), AMPLE, training)
         assert course.useful_seconds == useful
         assert course.occupied_seconds == size * 10.0
+
+
+def test_responses_that_take_turns_stay_young():
+    # 40 of 5 tokens each take turns on 4 places: 200 tokens in 50 passes. Were what is live after 30 passes
+    # taken to store 30 tokens, there would be places for 80 / 30 of them only.
+    curve = Curve(horizons=np.array([0, 10, 50]), unfinished=np.array([40.0, 0.0, 0.0]), stored=0.0)
+    limits = Limits(sequences=4, kv_tokens=80)
+    [course, *_] = frontier(curve, 1, [], Linear(), limits)
+    assert course.wall_seconds == pytest.approx(50.0)
+    alone = Curve(horizons=np.array([0, 10, 100]), unfinished=np.array([4.0, 4.0, 4.0]), stored=0.0)
+    [course, *_] = frontier(alone, 1, [], Linear(a_pass=0.0, a_token=1.0), limits)
+    # four live ones that grow to 100 tokens: places for 80 / 55 of them at 55 tokens each
+    assert course.wall_seconds > 90 * 80
