@@ -9,7 +9,8 @@ from flexfloor.worker import Worker
 def test_a_model_is_the_same_under_every_backend_and_no_other():
     def identity(**fields):
         config = SimpleNamespace(model=ModelConfig(**fields))
-        return Worker.model_identity.fget(SimpleNamespace(config=config, tokenizer="abc"))
+        tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0, "b": 1, "c": 2})
+        return Worker.model_identity.fget(SimpleNamespace(config=config, tokenizer=tokenizer))
 
     assert identity(backend="torch") == identity(backend="auto")
     assert identity()["vocab_size"] == 3 and identity()["dtype"] == "float32"
