@@ -29,7 +29,7 @@ class Course:
     """Rank-seconds of active ranks until then."""
     next_size: int
     """Ranks that generate from now on."""
-    useful_seconds: float = 0.0
+    useful_seconds: float
     """Rank-seconds until then in which ranks that have left can train."""
 
 
@@ -58,23 +58,15 @@ class Stage:
 class Courses:
     """Follows courses from the largest size on."""
 
-    def __init__(
-        self,
-        sizes: np.ndarray,
-        *,
-        prices: np.ndarray,
-        held: np.ndarray | None = None,
-        useful: np.ndarray | None = None,
-    ):
+    def __init__(self, sizes: np.ndarray, *, prices: np.ndarray, held: np.ndarray, useful: np.ndarray):
         """Args:
         sizes: [R] descending; the first is the present one.
         prices: [L] seconds that a rank-second is worth, ascending.
-        held: [R] rank-seconds that a second at a size is priced at; its ranks when not given.
-        useful: [R] ranks that can train while so many generate; none when not given.
+        held: [R] rank-seconds that a second at a size is priced at.
+        useful: [R] ranks that can train while so many generate.
         """
         self.sizes, self.prices = sizes, prices[:, None]
-        self._held = sizes if held is None else held
-        self._useful = np.zeros(len(sizes)) if useful is None else useful
+        self._held, self._useful = held, useful
         shape = (len(prices), len(sizes))
         self._wall = np.full(shape, np.inf)
         self._wall[:, 0] = 0.0
