@@ -93,6 +93,7 @@ def _set_up(config: Config) -> Worker:
             groups=groups,
             seed=config.trainer.seed,
             take_weights=not will_resume(config.trainer),
+            recompute=config.actor.recompute,
         )
     ddp, engine = build_ddp(model, groups), _engine(config, groups, model, tokenizer)
     engine.require_memory(config.data.max_prompt_length + config.data.max_response_length)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from flexfloor.models.config import DTYPE_BYTES, ModelConfig
 
+RECOMPUTE = ("none", "moe", "full")
+"""What backward computes again instead of forward keeping it: nothing, MoE layers, whole layers."""
+
 ACTIVATION_FACTOR = 2
 """What backward and the allocator hold beside what the forward pass keeps; seen on the demo."""
 

@@ -17,6 +17,7 @@ from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import read_hf_config
 from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.init import initialize_weights
+from flexfloor.models.recomputation import set_recompute
 from flexfloor.models.registry import get_family, weight_map_of
 from flexfloor.models.vocabulary import cut_logits
 from flexfloor.models.weights.take import import_weights
@@ -32,6 +33,7 @@ def build_model(
     seed: int = 0,
     take_weights: bool = True,
     groups_experts: bool | None = None,
+    recompute: str = "none",
 ) -> GPTModel:
     """Build the model with this rank's share of the experts; all ranks call it.
 
@@ -45,6 +47,7 @@ def build_model(
         take_weights: from `model.path`, if there is one; false where a checkpoint is loaded later.
         groups_experts: whether experts are computed by grouped products; not given = where the device has
             a kernel for them and they are SwiGLU networks.
+        recompute: what backward computes again (`activations.RECOMPUTE`).
 
     Raises:
         ConfigError: on every rank, when the weights at `model.path` cannot be read or do not fit.
@@ -55,6 +58,7 @@ def build_model(
         max_sequence_length=max_sequence_length,
         groups=groups,
         groups_experts=groups_experts,
+        recompute=recompute,
     )
     if num_tokens is not None:
         cut_logits(gpt, num_tokens)
@@ -86,6 +90,7 @@ def build_shell(
     max_sequence_length: int,
     groups: ProcessGroupCollection,
     groups_experts: bool | None = None,
+    recompute: str = "none",
 ) -> GPTModel:
     """The model as Megatron makes it, its weights in no defined state; arguments as `build_model`'s.
 
@@ -93,6 +98,7 @@ def build_shell(
     """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
+    set_recompute(config, recompute)
     spec = family.block_spec(config)
     if groups_experts is None:
         groups_experts = device.has_grouped_products() and can_group(config)

@@ -27,6 +27,7 @@ _SETTINGS = {
     "ref": _PASSES,
     "update": _PASSES,
 }
+_WITH_GRADIENT = ("sft", "early_update", "update")
 _OF_THE_MODEL = ("model.num_layers", "model.hidden_size", "model.num_experts")
 _FEWER_EXPERTS = "raise parallel.ep, so that each rank holds fewer experts"
 
@@ -50,7 +51,11 @@ def explaining_shortage(stage: str, config: Config) -> Iterator[None]:
 def advice(stage: str, config: Config) -> str:
     """The settings to lower for `stage`, with their values; for a stage without any, what else helps."""
     if stage in _SETTINGS:
-        return f"lower {_with_values(_SETTINGS[stage], config)}"
+        recomputes = stage not in _WITH_GRADIENT or config.actor.recompute == "full"
+        or_recompute = (
+            "" if recomputes else f", or set actor.recompute = full (it is {config.actor.recompute})"
+        )
+        return f"lower {_with_values(_SETTINGS[stage], config)}{or_recompute}"
     if stage == "set-up":
         lower = _with_values(_OF_THE_MODEL, config)
         return f"{_FEWER_EXPERTS} (parallel.ep = {config.parallel.ep}), or lower {lower}"

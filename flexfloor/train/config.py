@@ -3,7 +3,8 @@
 Each default stands on its field; a value out of range raises `ConfigError` that names the field.
 
 Invariants:
-- No setting of the packing (`micro_batch_tokens`) changes which samples are trained, or the gradient.
+- Neither packing (`micro_batch_tokens`) nor recomputation (`recompute`) changes which samples are trained, or
+  the gradient.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from flexfloor.checks import require, require_choice, require_range
+from flexfloor.models.activations import RECOMPUTE
 
 LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LR_DECAY_STYLES = ("constant", "linear", "cosine")
@@ -66,6 +68,9 @@ class ActorConfig:
     """Passes over the samples of one rollout."""
     micro_batch_tokens: int = 4096
     """Most rows of one packed forward pass on a rank; a longer sequence gets a pass of its own."""
+    recompute: str = "none"
+    """Activations that backward computes again instead of forward keeping them: `none`, those of `moe` layers
+    (Megatron's selective recomputation of that module) or of `full` layers, but their inputs."""
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
     """The ratio is clipped to 1 - low and 1 + high."""
@@ -86,6 +91,7 @@ class ActorConfig:
     def __post_init__(self) -> None:
         for name in ("ppo_mini_batch_size", "ppo_epochs", "micro_batch_tokens"):
             require_range(f"actor.{name}", getattr(self, name), 1)
+        require_choice("actor.recompute", self.recompute, RECOMPUTE)
         require_range("actor.clip_ratio_low", self.clip_ratio_low, above=0, below=1)
         require_range("actor.clip_ratio_high", self.clip_ratio_high, above=0)
         require_choice("actor.loss_agg_mode", self.loss_agg_mode, LOSS_AGG_MODES)

@@ -80,7 +80,7 @@ def as_samples(samples, kind):
     ]
 
 
-def build(ep_size, dtype="float64", name="mixtral", **shape):
+def build(ep_size, dtype="float64", name="mixtral", recompute="none", **shape):
     """(ddp, groups) with weights large enough that routing and attention matter; `shape` adds settings."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
@@ -103,7 +103,8 @@ def build(ep_size, dtype="float64", name="mixtral", **shape):
         dtype=dtype,
     )
     groups = parallel.groups()
-    model = build_model(config, vocab_size=reference.VOCAB, max_sequence_length=32, groups=groups)
+    sizes = {"vocab_size": reference.VOCAB, "max_sequence_length": 32}
+    model = build_model(config, **sizes, groups=groups, recompute=recompute)
     for buffer_name, bias in model.named_buffers():
         if buffer_name.endswith("expert_bias"):
             bias.copy_(torch.tensor(reference.EXPERT_BIAS))

@@ -85,7 +85,7 @@ def new_model(ep_size, dtype, name="mixtral", seed=0):
     return built(model_config(dtype, name), ep_size, seed)
 
 
-def built(config, ep_size=1, seed=0, num_tokens=None):
+def built(config, ep_size=1, seed=0, num_tokens=None, recompute="none"):
     """As `new_model`, of any configuration."""
     parallel.initialize(ep_size=ep_size, seed=seed, timeout_seconds=60)
     model = build_model(
@@ -95,6 +95,7 @@ def built(config, ep_size=1, seed=0, num_tokens=None):
         max_sequence_length=LONGEST,
         groups=parallel.groups(),
         seed=seed,
+        recompute=recompute,
     )
     for number, weight in enumerate(p for p in model.parameters() if p.dim() == 1):
         weight.data += 0.4 * torch.sin(torch.arange(weight.numel(), dtype=weight.dtype) + number)

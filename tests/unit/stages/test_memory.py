@@ -90,3 +90,12 @@ def test_only_memory_that_ran_out_is_taken_for_it(error: Exception, is_one: bool
 )
 def test_the_advice_names_settings_with_their_values(stage: str, words: str, config: Config) -> None:
     assert words in advice(stage, config)
+
+
+@pytest.mark.parametrize("stage", ["sft", "early_update", "update"])
+def test_where_gradients_are_taken_recomputation_is_advised_until_it_is_on(
+    stage: str, config: Config
+) -> None:
+    assert advice(stage, config).endswith(", or set actor.recompute = full (it is none)")
+    recomputed = compose(["recipe=tiny-mixtral", "actor.recompute=full"])
+    assert "actor.recompute" not in advice(stage, recomputed) + advice("ref", config)

@@ -12,6 +12,7 @@ from flexfloor.train.config import ActorConfig, AlgorithmConfig, OptimConfig
         (lambda: ActorConfig(ppo_mini_batch_size=0), "actor.ppo_mini_batch_size = 0"),
         (lambda: ActorConfig(ppo_epochs=0), "actor.ppo_epochs = 0"),
         (lambda: ActorConfig(micro_batch_tokens=-1), "actor.micro_batch_tokens = -1"),
+        (lambda: ActorConfig(recompute="selective"), "actor.recompute = 'selective'"),
         (lambda: ActorConfig(clip_ratio_low=1.0), "actor.clip_ratio_low = 1.0"),
         (lambda: ActorConfig(clip_ratio_high=0.0), "actor.clip_ratio_high = 0.0"),
         (lambda: ActorConfig(loss_agg_mode="mean"), "actor.loss_agg_mode = 'mean'"),
