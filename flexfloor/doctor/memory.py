@@ -106,4 +106,4 @@ def activation_bytes(config: Config, vocab_size: int) -> int:
     rows = max(
         config.actor.micro_batch_tokens, config.data.max_prompt_length + config.data.max_response_length
     )
-    return rows * row_activation_bytes(config.model, vocab_size)
+    return rows * row_activation_bytes(config.model, vocab_size, config.actor.recompute)

@@ -17,12 +17,32 @@ def expert_parameters(model: ModelConfig) -> int:
 def dense_parameters(model: ModelConfig, vocab_size: int) -> int:
     """All parameters but the routed experts': embeddings, attention, norms, dense layers, shared experts
     and routers."""
-    hidden = model.hidden_size
-    embeddings = hidden * vocab_size * (1 if model.tie_embeddings else 2)
-    layers = model.num_layers * (_attention(model) + 2 * hidden)
-    dense = model.first_k_dense_replace * 3 * hidden * model.ffn_hidden_size
-    shared = 3 * hidden * (model.shared_ffn_hidden_size or 0)
-    return embeddings + layers + dense + model.num_moe_layers * (shared + hidden * model.num_experts) + hidden
+    embeddings = model.hidden_size * vocab_size * (1 if model.tie_embeddings else 2)
+    return embeddings + _plain_parts(model) + _around_experts(model) + model.hidden_size
+
+
+def recomputed_parameters(model: ModelConfig, recompute: str) -> int:
+    """Parameters that a token meets once more where backward computes its activations again.
+
+    Args:
+        recompute: what is computed again (`activations.RECOMPUTE`).
+    """
+    if recompute == "none":
+        return 0
+    experts = _around_experts(model) + model.moe_router_topk * expert_parameters(model)
+    return experts + (_plain_parts(model) if recompute == "full" else 0)
+
+
+def _plain_parts(model: ModelConfig) -> int:
+    """Parameters of attention, norms and dense networks of all layers."""
+    layers = model.num_layers * (_attention(model) + 2 * model.hidden_size)
+    return layers + model.first_k_dense_replace * 3 * model.hidden_size * model.ffn_hidden_size
+
+
+def _around_experts(model: ModelConfig) -> int:
+    """Parameters of shared experts and routers of all layers."""
+    shared = 3 * (model.shared_ffn_hidden_size or 0)
+    return model.num_moe_layers * model.hidden_size * (shared + model.num_experts)
 
 
 def _attention(model: ModelConfig) -> int:

@@ -11,10 +11,18 @@ ACTIVATION_FACTOR = 2
 """What backward and the allocator hold beside what the forward pass keeps; seen on the demo."""
 
 
-def row_activation_bytes(model: ModelConfig, vocab_size: int) -> int:
-    """Bytes that forward and backward of one row take, its logits included."""
+def row_activation_bytes(model: ModelConfig, vocab_size: int, recompute: str) -> int:
+    """Bytes that forward and backward of one row take, its logits included.
+
+    Of what is computed again, `recompute`, one layer at a time is there as a whole.
+    """
     width = model.hidden_size + model.num_attention_heads * model.channels_per_head
     routed = model.moe_router_topk * (6 * model.hidden_size + 5 * model.moe_ffn_hidden_size)
     routed += 5 * model.num_shared_experts * model.moe_ffn_hidden_size
-    numbers = model.num_layers * (10 * width + routed) + 4 * vocab_size
+    kept, again = {
+        "none": (10 * width + routed, 0),
+        "moe": (10 * width, routed),
+        "full": (model.hidden_size, 10 * width + routed),
+    }[recompute]
+    numbers = model.num_layers * kept + again + 4 * vocab_size
     return ACTIVATION_FACTOR * numbers * DTYPE_BYTES[model.dtype]

@@ -19,7 +19,14 @@ SKEW = 2
 
 
 def lease_memory(
-    model: GPTModel, shape: ModelConfig, *, budget: int, training: int, rows: int, has_reference: bool
+    model: GPTModel,
+    shape: ModelConfig,
+    *,
+    budget: int,
+    training: int,
+    rows: int,
+    recompute: str,
+    has_reference: bool,
 ) -> LeaseMemory:
     """What a rank of `model` takes, the same on all ranks of an expert group.
 
@@ -28,6 +35,7 @@ def lease_memory(
         budget: bytes that this rank may hold.
         training: bytes that training keeps (`train.resident`).
         rows: of a lease's micro-batch.
+        recompute: what backward computes again (`activations.RECOMPUTE`).
         has_reference: whether a reference policy's experts come with the policy's.
     """
     layers = [layer.expert_weights() for layer in moe_layers(model)]
@@ -39,6 +47,6 @@ def lease_memory(
         weights=sum(weight.nbytes for weight in model.parameters()),
         training=training,
         guest=held + sum(weight.numel() * gradient_dtype(weight).itemsize for weight in some),
-        row=SKEW * row_activation_bytes(shape, vocab_size),
+        row=SKEW * row_activation_bytes(shape, vocab_size, recompute),
         rows=rows,
     )

@@ -32,7 +32,7 @@ class Hardware:
     decode_flops_share: float = 0.5
     """Of the peak that forward passes reach where they are bound by it. Assumption."""
     train_flops_share: float = 0.35
-    """Of the peak that forward and backward reach, recomputation not counted as useful. Assumption."""
+    """Of the peak that forward and backward reach, recomputed passes among them. Assumption."""
     node_latency_seconds: float = 35e-6
     """An all-to-all of next to nothing within a node. Fitted to DeepEP's table at EP 8."""
     net_latency_seconds: float = 50e-6

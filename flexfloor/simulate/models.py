@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from flexfloor.doctor.parameters import dense_parameters, expert_parameters
+from flexfloor.doctor.parameters import dense_parameters, expert_parameters, recomputed_parameters
 from flexfloor.models.config import DTYPE_BYTES, ModelConfig
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
@@ -41,6 +41,8 @@ class ModelShape:
     """Of one number."""
     kv_token_bytes: int
     """One token in the KV cache."""
+    recomputed_parameters: int
+    """That a token meets once more in training."""
 
     @property
     def routed_bytes(self) -> int:
@@ -74,8 +76,8 @@ class ModelShape:
         return self.dense_parameters + self.num_experts * self.expert_parameters
 
 
-def shape_of(name: str, model: ModelConfig, vocab_size: int) -> ModelShape:
-    """The shape of any model that FlexFloor can build."""
+def shape_of(name: str, model: ModelConfig, vocab_size: int, recompute: str = "none") -> ModelShape:
+    """The shape of any model that FlexFloor can build, trained with that recomputation."""
     return ModelShape(
         name=name,
         num_layers=model.num_layers,
@@ -89,6 +91,7 @@ def shape_of(name: str, model: ModelConfig, vocab_size: int) -> ModelShape:
         expert_row_numbers=model.moe_router_topk * (4 * model.hidden_size + 6 * model.moe_ffn_hidden_size),
         weight_bytes=DTYPE_BYTES[model.dtype],
         kv_token_bytes=model_kv_bytes_per_token(model),
+        recomputed_parameters=recomputed_parameters(model, recompute),
     )
 
 

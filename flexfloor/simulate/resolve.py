@@ -87,7 +87,8 @@ def _model(config: Config) -> ModelShape:
     asked = config.simulate
     if asked.model is not None:
         return MODELS[asked.model]
-    return shape_of("the recipe's model", config.model, config.model.vocab_size or asked.vocab_size)
+    vocab_size = config.model.vocab_size or asked.vocab_size
+    return shape_of("the recipe's model", config.model, vocab_size, config.actor.recompute)
 
 
 def _trace(config: Config) -> LengthTrace:

@@ -22,6 +22,8 @@ from flexfloor.simulate.models import ModelShape
 
 TRAIN_FLOPS = 6
 """Of a token and a parameter, forward and backward (Kaplan et al., arXiv 2001.08361, section 2.1)."""
+FORWARD_FLOPS = 2
+"""Of them forward's, once more for what is recomputed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,8 @@ class Roofline:
 
     def train_seconds(self, tokens: float) -> float:
         """Forward and backward over so many tokens on one rank."""
-        flops = TRAIN_FLOPS * self.model.active_parameters * tokens
+        again = FORWARD_FLOPS * self.model.recomputed_parameters
+        flops = (TRAIN_FLOPS * self.model.active_parameters + again) * tokens
         return flops / (self.hardware.flops_per_second * self.hardware.train_flops_share)
 
     def guest_bytes(self, before: int, after: int) -> float:

@@ -69,6 +69,7 @@ class EarlyTraining:
             budget=engine.budget_bytes or device.rank_memory_bytes() or UNLIMITED,
             training=engine.training_bytes,
             rows=config.overlap.rows(config.actor.micro_batch_tokens),
+            recompute=config.actor.recompute,
             has_reference=self.has_reference,
         )
 

@@ -134,9 +134,36 @@ def kept_by_forward(num_layers, way, rows):
     return kept.most
 
 
-def kept_by_layers(rows):
-    """By way: what each further layer keeps, float64."""
-    return {way: (kept_by_forward(6, way, rows) - kept_by_forward(2, way, rows)) / 4 for way in WAYS}
+def kept_by_way(rows):
+    """By way: what each further layer keeps; what a pass and its way back keep; what is estimated of that."""
+    return {
+        way: (
+            (kept_by_forward(6, way, rows) - kept_by_forward(2, way, rows)) / 4,
+            *kept_and_estimated(way, rows),
+        )
+        for way in WAYS
+    }
+
+
+def kept_and_estimated(way, rows):
+    """Bytes of a pass over one sequence and its way back, without the allocator's share in the estimate."""
+    from dataclasses import replace
+
+    from flexfloor.models.activations import ACTIVATION_FACTOR, row_activation_bytes
+    from flexfloor.train.batch import pack
+    from flexfloor.train.forward import forward_logprobs
+
+    config = replace(rollout_ranks.model_config("float32"), num_layers=6, hidden_size=64)
+    model = rollout_ranks.built(config, recompute=way)
+    kept, sample = Kept(model), {"prompt": [3], "response": [5] * rows}
+    sample |= {"old_logprobs": [], "ref_logprobs": [], "advantage": 0.0}
+    batch = pack(gradients.as_samples([sample], "sft"), "token-mean", torch.device("cpu"))
+    with kept.watched():
+        logprobs, _ = forward_logprobs(model, batch, 1.0)
+        logprobs.sum().backward()
+    parallel.destroy()
+    estimated = rows * row_activation_bytes(config, rollout_ranks.VOCAB, way) / ACTIVATION_FACTOR
+    return kept.most, estimated
 
 
 def early_steps(folder):

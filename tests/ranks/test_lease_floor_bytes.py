@@ -14,7 +14,8 @@ def counted_and_allocated(dtype, name, has_reference):
     from flexfloor.overlap.guests import Guest
 
     model = ranks.new_model(2, dtype, name)
-    memory = lease_memory(model, ModelConfig(), budget=1, training=7, rows=10, has_reference=has_reference)
+    asked = dict(budget=1, training=7, rows=10, recompute="full", has_reference=has_reference)
+    memory = lease_memory(model, ModelConfig(), **asked)
     own = [layer.expert_weights() for layer in moe_layers(model)]
     guest = Guest([layer[min(layer)] for layer in own], has_reference=has_reference)
     tensors = [*guest.arriving(), *guest.flat_gradients()]

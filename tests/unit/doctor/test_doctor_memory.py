@@ -51,8 +51,24 @@ def test_a_sequence_longer_than_a_micro_batch_is_trained_whole() -> None:
     assert of_200 == 2 * of_100
 
 
+def test_what_is_recomputed_is_kept_as_one_layer_by_hand() -> None:
+    # three layers, hidden 4, 2 heads of 2, 2 of the experts of width 3, vocabulary 8, 10 rows in float32
+    shape = ["model.num_layers=3", "model.hidden_size=4", "model.num_attention_heads=2"]
+    shape += ["model.num_query_groups=2", "model.moe_ffn_hidden_size=3", "actor.micro_batch_tokens=10"]
+    shape += ["data.tasks=[{name: spell_backward}]", "data.max_prompt_length=6", "data.max_response_length=4"]
+    attention, experts, logits = 10 * 8, 2 * (24 + 15), 4 * 8
+    numbers = {
+        "none": 3 * (attention + experts) + logits,
+        "moe": 3 * attention + experts + logits,
+        "full": 3 * 4 + attention + experts + logits,
+    }
+    for recompute, kept in numbers.items():
+        config = compose([*shape, f"actor.recompute={recompute}"])
+        assert memory.activation_bytes(config, 8) == 10 * 2 * 4 * kept
+
+
 def test_mixtral_8x7b_on_8_gpus_by_hand() -> None:
-    config = compose(["recipe=mixtral-8x7b"])
+    config = compose(["recipe=mixtral-8x7b", "actor.recompute=none", "actor.micro_batch_tokens=512"])
     attention = 4096 * (2 * 32 + 2 * 8) * 128
     dense = 2 * 32_000 * 4096 + 32 * (attention + 2 * 4096 + 8 * 4096) + 4096
     expert = 32 * 3 * 4096 * 14_336

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DeepseekV3Config, MixtralConfig, Qwen3MoeConfig
 
-from flexfloor.doctor.parameters import dense_parameters, expert_parameters
+from flexfloor.doctor.parameters import dense_parameters, expert_parameters, recomputed_parameters
 from flexfloor.models.config import ModelConfig
 
 VOCAB_SIZE = 320
@@ -58,3 +58,14 @@ def test_deepseek_v3(query_rank: int | None, dense_layers: int) -> None:
     theirs = count(DeepseekV3Config(**THEIRS, **attention, **sizes, n_group=1, num_key_value_heads=4))
     mine = {"ffn_hidden_size": 112, "num_shared_experts": 2, "moe_router_score_function": "sigmoid"}
     assert ours(family="deepseek_v3", **attention, **mine) == theirs
+
+
+def test_a_token_meets_its_layers_once_more_where_they_are_recomputed() -> None:
+    """Two layers, the first dense; hidden 4, 2 heads of 2 channels, 2 of 6 experts of width 3, one shared."""
+    shape = {"num_layers": 2, "hidden_size": 4, "num_attention_heads": 2, "num_query_groups": 2}
+    shape |= {"first_k_dense_replace": 1, "ffn_hidden_size": 7, "num_shared_experts": 1}
+    model = ModelConfig(**shape, moe_ffn_hidden_size=3, num_experts=6, moe_router_topk=2)
+    experts = 4 * 6 + 3 * 3 * 4 + 2 * 3 * 3 * 4
+    plain = 2 * (4 * 4 * 4 + 2 * 4) + 3 * 4 * 7
+    found = {recompute: recomputed_parameters(model, recompute) for recompute in ("none", "moe", "full")}
+    assert found == {"none": 0, "moe": experts, "full": plain + experts}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flexfloor.config import compose
 from flexfloor.schedule.cost import PassLoad
 from flexfloor.simulate.hardware import HARDWARE
 from flexfloor.simulate.models import MODELS
+from flexfloor.simulate.resolve import scenario_of
 from flexfloor.simulate.roofline import GroupLoad, Roofline
 
 PUBLISHED = {
@@ -103,6 +107,17 @@ def test_training_a_token_takes_six_flops_a_parameter():
     model = MODELS["mixtral-8x7b"]
     seconds = Roofline(model, HARDWARE["h100"]).train_seconds(1000.0)
     assert seconds == pytest.approx(6 * model.active_parameters * 1000 / (0.35 * 989e12))
+
+
+def test_a_recomputed_layer_takes_a_third_more():
+    """All that a token multiplies with but the output layer; an embedding's row is looked up."""
+    model = MODELS["mixtral-8x7b"]
+    layers = model.active_parameters - 2 * 32_000 * 4096 - 4096
+    again = replace(model, recomputed_parameters=layers)
+    plain, seconds = (Roofline(each, HARDWARE["h100"]).train_seconds(1.0) for each in (model, again))
+    assert seconds - plain == pytest.approx(2 * layers / (0.35 * 989e12))
+    recomputed = scenario_of(compose(["recipe=mixtral-8x7b", "actor.recompute=full"])).model
+    assert recomputed.recomputed_parameters == layers
 
 
 loads = st.tuples(
