@@ -159,7 +159,7 @@ def numbers(text: str, start: str, end: str) -> list[float]:
 
 def test_deepseek_v3_with_its_training_state_is_refused() -> None:
     complaint = (
-        r"^simulate\.holds_training = true: must be false, or simulate\.hardware with more memory: 227\."
+        r"^simulate\.holds_training = true: must be false, or simulate\.hardware with more memory: 142\."
     )
     with pytest.raises(ConfigError, match=complaint):
         scenario_of(compose(["recipe=deepseek-v3", "simulate.holds_training=true"]))

@@ -68,7 +68,8 @@ def test_what_is_recomputed_is_kept_as_one_layer_by_hand() -> None:
 
 
 def test_mixtral_8x7b_on_8_gpus_by_hand() -> None:
-    config = compose(["recipe=mixtral-8x7b", "actor.recompute=none", "actor.micro_batch_tokens=512"])
+    sizes = ["data.max_response_length=320", "actor.micro_batch_tokens=512", "actor.recompute=none"]
+    config = compose(["recipe=mixtral-8x7b", *sizes])
     attention = 4096 * (2 * 32 + 2 * 8) * 128
     dense = 2 * 32_000 * 4096 + 32 * (attention + 2 * 4096 + 8 * 4096) + 4096
     expert = 32 * 3 * 4096 * 14_336
