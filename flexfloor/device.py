@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -106,3 +108,36 @@ def default_threads(ranks_on_host: int) -> int:
     """CPU threads for one rank so that all ranks of this host together use its cores once."""
     cores = len(os.sched_getaffinity(0))
     return max(1, cores // max(1, ranks_on_host))
+
+
+def host_memory(num_bytes: int) -> torch.Tensor:
+    """Bytes on the host that a GPU copies to and from while it computes."""
+    return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=not is_cpu_host())
+
+
+class SideStream:
+    """What a GPU does beside its own work, in order; on a CPU it is done at once."""
+
+    def __init__(self) -> None:
+        self._stream = None if is_cpu_host() else torch.cuda.Stream()
+
+    @contextmanager
+    def beside(self, tensors: Sequence[torch.Tensor] = ()) -> Iterator[None]:
+        """What the block asks for begins when the device has done all that it was asked for before.
+
+        Args:
+            tensors: the device's, that the block reads; given back after it, they last until they are read.
+        """
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+        for tensor in tensors:
+            tensor.record_stream(self._stream)
+
+    def catch_up(self) -> None:
+        """What the device is asked for from here on begins when this stream is done; returns at once."""
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)

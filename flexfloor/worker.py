@@ -134,6 +134,7 @@ def _training_bytes(config: Config, model: GPTModel) -> int:
         model,
         dense_copies=1 if on_cpu else world,
         expert_copies=1 if on_cpu else world // ep,
+        keeps_optimizer=on_cpu or not config.actor.offload_optimizer,
         keeps_reference=on_cpu and (config.actor.use_kl_loss or config.algorithm.use_kl_in_reward),
     )
 

@@ -128,6 +128,7 @@ def update(run: Run, parts: MiniBatches, early: EarlyPart | None) -> dict[str, f
     with (
         run.journal.stage("update"),
         run.journal.console.progress("update", actor.ppo_epochs * len(parts), "mini-batches") as bar,
+        run.optimizer_here(),
     ):
         for _ in range(actor.ppo_epochs):
             for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from flexfloor.stages.origin import origin_of
 from flexfloor.stages.own_checkpoints import checkpoints_folder
 from flexfloor.stages.reference import keep_reference
 from flexfloor.stages.resume import checkpoint_to_resume, require_same_model, set_aside_from
-from flexfloor.stages.train_step import build_train_step
+from flexfloor.stages.train_step import build_train_step, send_to_host
 from flexfloor.stages.validate import validate
 from flexfloor.stop import StopRequest
 from flexfloor.train.checkpoint import load_checkpoint, save_checkpoint
+from flexfloor.train.optimizer_on_host import OptimizerOnHost
 from flexfloor.train.reference import ReferenceWeights
 from flexfloor.train.step import TrainStep
 from flexfloor.train.transfer_time import transfer_seconds
@@ -39,8 +41,14 @@ class Run:
     early: EarlyTraining | None
     """None where the update waits for the end of generation."""
     best: BestStep
+    on_host: OptimizerOnHost | None
+    """None where the optimizer's state stays on the device."""
     first_step: int
     """First step that is still to be trained."""
+
+    def optimizer_here(self) -> AbstractContextManager[None]:
+        """Opened around what needs the optimizer's state."""
+        return self.on_host.here() if self.on_host else nullcontext()
 
 
 def open_run(worker: Worker, stop: StopRequest) -> Run:
@@ -86,6 +94,7 @@ def _resume(worker: Worker, sampler: PromptSampler, best: BestStep, checkpoint: 
         reference=reference,
         early=train_early(worker, train_step, reference),
         best=best,
+        on_host=send_to_host(worker, train_step),
         first_step=first_step,
     )
 
@@ -108,6 +117,7 @@ def _begin(worker: Worker, sampler: PromptSampler, best: BestStep, stop: StopReq
             reference=reference,
             early=train_early(worker, train_step, reference),
             best=best,
+            on_host=send_to_host(worker, train_step),
             first_step=1,
         )
         is_best = False
@@ -121,7 +131,10 @@ def _begin(worker: Worker, sampler: PromptSampler, best: BestStep, stop: StopReq
 
 def save(run: Run, step: int) -> None:
     """Write a checkpoint of the state after `step`."""
-    with run.journal.stage("checkpoint"), heartbeat.allow(transfer_seconds(run.worker.ddp)):
+    allowed = heartbeat.allow(transfer_seconds(run.worker.ddp))
+    with run.journal.stage("checkpoint"), allowed, run.optimizer_here():
+        if run.on_host:
+            run.on_host.ready()
         save_checkpoint(
             checkpoints_folder(run.worker.config.trainer),
             step,

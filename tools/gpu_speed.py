@@ -104,7 +104,7 @@ def run(name: str) -> Iterator[Result]:
         responses, figures = _generate(model, size, requests, bytes_rate, flops_rate)
         whole = sum(len(each.token_ids) for each in responses) == batch * size.new_tokens
         yield f"generation, {batch} at a time", whole, figures
-    yield grpo_step(ddp, parallel_groups, requests, responses, flops_rate, _active_parameters(size))
+    yield from grpo_step(ddp, parallel_groups, requests, responses, flops_rate, _active_parameters(size))
 
 
 def _held() -> dict[str, float]:

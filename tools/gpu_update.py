@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gpu_offload import offload
 from gpu_parts import Result, synchronized_seconds
 
 from flexfloor import device
@@ -33,8 +34,8 @@ def grpo_step(
     responses: Sequence[Response],
     flops_rate: float,
     active_parameters: int,
-) -> Result:
-    """Train on the responses twice: the first update is checked, the second one timed."""
+) -> Iterator[Result]:
+    """Train on the responses twice, the first update checked and the second one timed; then offload."""
     samples = _samples(requests, responses)
     found = compute_logprobs(
         ddp, samples, groups.dp_cp, micro_batch_tokens=MICRO_BATCH_TOKENS, temperature=1.0
@@ -51,7 +52,7 @@ def grpo_step(
     rows = sum(sample.num_rows for sample in samples)
     dtype = str(weight.dtype).removeprefix("torch.")
     is_right = difference < LOGPROB_LIMIT[dtype] and moved and math.isfinite(metrics["actor/pg_loss"])
-    return (
+    yield (
         "grpo step",
         bool(is_right and metrics["actor/grad_norm"] > 0),
         {
@@ -62,6 +63,7 @@ def grpo_step(
             "peak_GiB": round(device.peak_memory_bytes() / 2**30, 2),
         },
     )
+    yield offload(step.optimizer, ddp)
 
 
 def _samples(requests: Sequence[Request], responses: Sequence[Response]) -> list[Sample]:

@@ -38,11 +38,18 @@ class GpuMemory:
     """KV cache of a rollout."""
     activations: int
     """Forward and backward of a micro-batch, logits included."""
+    offloads_optimizer: bool
+    """Whether the optimizer's share lies on the host until an update begins."""
+
+    @property
+    def staying(self) -> int:
+        """What the optimizer has on the GPU during a rollout."""
+        return 0 if self.offloads_optimizer else self.optimizer
 
     @property
     def training(self) -> int:
         """What training keeps during a rollout."""
-        return self.gradients + self.optimizer
+        return self.gradients + self.staying
 
     @property
     def state(self) -> int:
@@ -51,8 +58,8 @@ class GpuMemory:
 
     @property
     def most(self) -> int:
-        """Of a whole step: a rollout's cache goes before the update begins."""
-        return self.state + max(self.cache, self.activations)
+        """Of a whole step: a rollout's cache goes before the update begins, for which the optimizer comes."""
+        return self.state + max(self.cache, self.activations + self.optimizer - self.staying)
 
 
 def gpu_memory(config: Config, *, vocab_size: int, world_size: int, ep: int) -> GpuMemory:
@@ -73,6 +80,7 @@ def gpu_memory(config: Config, *, vocab_size: int, world_size: int, ep: int) -> 
         optimizer=(dense // world_size + routed // world_size) * OPTIMIZER_BYTES,
         cache=kv_bytes(config),
         activations=activation_bytes(config, vocab_size),
+        offloads_optimizer=config.actor.offload_optimizer,
     )
 
 

@@ -121,7 +121,7 @@ def least_lease(scenario: Scenario) -> int:
     number = model.weight_bytes + GRADIENT_BYTES
     left = budget - model.dense_parameters * number
     if scenario.held:
-        left -= scenario.held.optimizer + scenario.held.activations
+        left -= scenario.held.staying + scenario.held.activations
     routed = model.num_experts * model.expert_parameters * number
     return max(1, int(np.ceil(routed / left))) if left > 0 else scenario.ep + 1
 

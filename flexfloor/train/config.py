@@ -71,6 +71,8 @@ class ActorConfig:
     recompute: str = "none"
     """Activations that backward computes again instead of forward keeping them: `none`, those of `moe` layers
     (Megatron's selective recomputation of that module) or of `full` layers, but their inputs."""
+    offload_optimizer: bool = False
+    """On GPUs master weights and moments lie on the host but for updates and checkpoints; on CPUs nothing."""
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
     """The ratio is clipped to 1 - low and 1 + high."""

@@ -72,19 +72,19 @@ class OptimizerState:
 
 def has_stepped(optimizer: MegatronOptimizer) -> bool:
     """Whether `optimizer` has a step behind it, and so a state."""
-    return any(part.state for part in _torch_optimizers(optimizer))
+    return any(part.state for part in torch_optimizers(optimizer))
 
 
 def forget(optimizer: MegatronOptimizer) -> None:
     """Take the state of `optimizer` back to before its first step."""
-    for part in _torch_optimizers(optimizer):
+    for part in torch_optimizers(optimizer):
         part.state.clear()
 
 
 @torch.no_grad()
 def _make_room(optimizer: MegatronOptimizer) -> None:
     """Zeros where Torch's Adam has no state yet: upstream's sharded optimizer cannot describe one without."""
-    for part in filter(_is_torch_adam, _torch_optimizers(optimizer)):
+    for part in filter(_is_torch_adam, torch_optimizers(optimizer)):
         for parameter in (each for group in part.param_groups for each in group["params"]):
             if not part.state[parameter]:
                 moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
@@ -95,7 +95,7 @@ def _parts_of(optimizer: MegatronOptimizer) -> list[MegatronOptimizer]:
     return getattr(optimizer, "chained_optimizers", [optimizer])
 
 
-def _torch_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
+def torch_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
     """What `optimizer` is made of; a part without parameters on this rank has none."""
     return [part.optimizer for part in _parts_of(optimizer) if part.optimizer is not None]
 

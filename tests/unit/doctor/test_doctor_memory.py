@@ -82,3 +82,21 @@ def test_mixtral_8x7b_on_8_gpus_by_hand() -> None:
     assert found.activations == 512 * 2 * 2 * numbers_of_a_row
     assert found.most == 6 * (dense + expert) + found.optimizer + found.activations
     assert (found.most - found.activations) / 2**30 == pytest.approx(105.7, abs=0.05)
+
+
+def test_a_state_on_the_host_makes_room_for_the_cache_and_is_there_for_the_update() -> None:
+    sizes = ["rollout.kv_budget_bytes=68719476736", "rollout.max_live_sequences=1024"]
+    stays, leaves = (
+        memory.gpu_memory(
+            compose(["recipe=mixtral-8x7b", *sizes, f"actor.offload_optimizer={leaves}"]),
+            vocab_size=32_000,
+            world_size=8,
+            ep=8,
+        )
+        for leaves in (False, True)
+    )
+    always = leaves.dense + leaves.experts + leaves.gradients
+    assert leaves.optimizer == stays.optimizer > 2**36 and leaves.cache == 2**36
+    assert (stays.training, leaves.training) == (stays.gradients + stays.optimizer, leaves.gradients)
+    assert stays.most == always + stays.optimizer + stays.cache
+    assert leaves.most == always + leaves.optimizer + leaves.activations
