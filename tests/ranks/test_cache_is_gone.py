@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import early_ranks
+import pytest
 
 from flexfloor.launch import run_ranks
 
@@ -58,6 +59,7 @@ def alive_while_training(words, releases, folder):
     return len(made), in_lease, in_update
 
 
+@pytest.mark.slow
 def test_no_cache_and_no_copy_of_weights_is_left_when_a_rank_trains():
     words = ("parallel.ep=2", "trainer.total_training_steps=2", "overlap=on")
     words += ("data.val_size=4", "trainer.test_freq=1")
