@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from flexfloor.device import is_cpu_host
 from flexfloor.elastic.ladder import Ladder, make_ladder
 from flexfloor.errors import DataError
 from flexfloor.models.build import build_model
-from flexfloor.overlap.config import is_wanted
+from flexfloor.overlap.config import is_wanted, may_detach
 from flexfloor.parallel import Layout
 from flexfloor.reward.load import load_scorer
 from flexfloor.reward.types import Scorer
@@ -120,7 +120,7 @@ def _engine(
         rollout=config.rollout,
         eos_id=tokenizer.eos_token_id,
         decode=partial(decode_tokens, tokenizer),
-        elastic=config.elastic,
+        elastic=replace(config.elastic, detach=_detaches(config)),
         ladder=_ladder(config, groups),
         budget_bytes=config.memory.budget_bytes,
         training_bytes=_training_bytes(config, model),
@@ -139,6 +139,10 @@ def _training_bytes(config: Config, model: GPTModel) -> int:
     )
 
 
+def _detaches(config: Config) -> bool:
+    return may_detach(config.overlap, config.elastic, config.parallel.ep)
+
+
 def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
     if config.elastic.policy == "never":
         return None
@@ -147,7 +151,7 @@ def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
         groups.ep,
         elastic.rungs,
         timeout_seconds=timeout_seconds,
-        alone=elastic.detach,
+        alone=_detaches(config),
         suffixes=is_wanted(config.overlap, elastic, config.parallel.ep),
     )
 

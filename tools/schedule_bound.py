@@ -2,8 +2,8 @@
 
 Every token takes a row of a pass, a rank has so many rows at most, and the longest response takes a pass a
 token. A pass costs less per row the fuller it is, so that the cheapest mix has full passes of some size and
-passes of one row on one rank. Prompts, shrinks and decisions are taken to cost nothing, so that no schedule
-gets there.
+passes of one row on one rank. Ranks may have parted or not, whichever is cheaper. Prompts, shrinks and
+decisions are taken to cost nothing, so that no schedule gets there.
 """
 
 from __future__ import annotations
@@ -40,4 +40,5 @@ def least_seconds(
 
 
 def _seconds(size: int, rows: int, context: float, costs: CostModel) -> float:
-    return float(costs.pass_seconds(PassLoad(ranks=size, rows=rows, joining=0, context=rows * context)))
+    load = PassLoad(ranks=size, rows=rows, joining=0, context=rows * context)
+    return min(float(costs.pass_seconds(load)), float(costs.alone_seconds(load)))

@@ -36,14 +36,15 @@ PROMPT_SHARE = 0.648
 LIVE_TOKENS, MAX_LIVE = 2400, 16
 """Room of a rank's cache, and the most responses that it generates at a time: two in five of its own."""
 INTERVAL = 4
-SLOWER = "flexfloor, 20 % slower allowed"
-POLICIES = ("static", "simple rule", "flexfloor", SLOWER, "lengths known")
+SLOWER, TOGETHER = "flexfloor, 20 % slower allowed", "flexfloor, ranks never part"
+POLICIES = ("static", "simple rule", "flexfloor", TOGETHER, SLOWER, "lengths known")
 """Those that `measure` compares."""
 SHRINKS = {
     "static": "never",
     "longest first": "never",
     "simple rule": "greedy",
     "flexfloor": "guided",
+    TOGETHER: "guided",
     SLOWER: "guided",
     "lengths known": "guided",
 }
@@ -69,9 +70,12 @@ def epoch(number: int, num_prompts: int = NUM_PROMPTS) -> np.ndarray:
 class Bench:
     """Engines of one rank, and what they have learned."""
 
-    def __init__(self, num_prompts: int = NUM_PROMPTS, live_tokens: int = LIVE_TOKENS) -> None:
+    def __init__(
+        self, num_prompts: int = NUM_PROMPTS, live_tokens: int = LIVE_TOKENS, *, may_part: bool = False
+    ) -> None:
         """Args:
         live_tokens: room of a rank's cache.
+        may_part: whether the ranks of guided groups may part, but for the policy that forbids it.
         """
         from flexfloor import parallel
         from flexfloor.elastic.config import ElasticConfig
@@ -91,17 +95,21 @@ class Bench:
             max_live_sequences=MAX_LIVE,
             kv_budget_bytes=live_tokens * model_kv_bytes_per_token(MODELS["mixtral"]),
         )
-        ladder = make_ladder(groups.ep, [], timeout_seconds=600)
+        ladder = make_ladder(groups.ep, [], timeout_seconds=600, alone=may_part)
         self.engines = {
             policy: RolloutEngine(
                 model,
                 group=groups.ep,
                 rollout=rollout,
                 eos_id=0,
-                elastic=ElasticConfig(policy=policy, interval=INTERVAL),
+                elastic=ElasticConfig(
+                    policy=shrinks,
+                    interval=INTERVAL,
+                    detach=may_part and shrinks == "guided" and policy != TOGETHER,
+                ),
                 ladder=ladder,
             )
-            for policy in sorted(set(SHRINKS.values()))
+            for policy, shrinks in SHRINKS.items()
         }
         self.costs = FittedCost(PlainCost(), range(1, world + 1))
         self.history = LengthHistory(LONGEST)
@@ -141,9 +149,7 @@ class Bench:
         mine = [self._request(number, forced) for number in self.queues(policy, forced)[dist.get_rank()]]
         guidance = self._guidance(policy, forced)
         dist.barrier()
-        responses, stats = self.engines[SHRINKS[policy]].generate(
-            mine, seed=0, guidance=guidance, on_pass=on_pass
-        )
+        responses, stats = self.engines[policy].generate(mine, seed=0, guidance=guidance, on_pass=on_pass)
         meet()
         told: list = [None] * dist.get_world_size()
         dist.all_gather_object(told, (sum(len(each.token_ids) for each in responses), stats))
@@ -154,6 +160,7 @@ class Bench:
     def learn(self, stats: RolloutStats) -> None:
         """Take in what the first rank has timed."""
         self.costs.add_passes(stats.pass_samples)
+        self.costs.add_alone(stats.alone_samples)
         for each in stats.shrink_samples:
             self.costs.add_shrink(each.before, each.after, each.moved_tokens, each.seconds)
         self.costs.refit()
@@ -202,7 +209,7 @@ def measure(rounds: int) -> tuple[dict[str, list[Run]], float]:
 
     A first round only warms up.
     """
-    bench = Bench()
+    bench = Bench(may_part=True)
     found: dict[str, list[Run]] = {policy: [] for policy in POLICIES}
     for turn in range(rounds + 1):
         for policy in POLICIES:

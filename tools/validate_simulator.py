@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from schedule_measured import INTERVAL, SHRINKS, Bench, as_run, epoch
+from schedule_measured import INTERVAL, SHRINKS, TOGETHER, Bench, as_run, epoch
 from simulated_rollout import Predicted, predict
 
 from flexfloor.launch import run_ranks
@@ -28,6 +28,8 @@ from flexfloor.rollout.types import PassProgress
 
 WARM_UP, LEARNED, PREDICTED = 3, 2, 1
 """Epochs."""
+POLICIES = [policy for policy in SHRINKS if policy != TOGETHER]
+"""Without the bench's permission no ranks part."""
 WITHOUT_COSTS = ("static", "longest first", "simple rule")
 """Policies whose decisions no cost changes: what they did while costs were learned can be simulated. How much
 longer it took than passes at their medians is learned too, as one factor: what held ranks up now and then."""
@@ -107,8 +109,8 @@ def compare(num_prompts: int, live_tokens: int, rounds: int) -> dict[str, Compar
         found = predict(bench, policy, forced, learned[policy].exchange_s, has_slots)
         return replace(found, wall_s=found.wall_s * slowness, occupied_s=found.occupied_s * slowness)
 
-    predicted = {policy: (told(policy, True), told(policy, False)) for policy in SHRINKS}
-    turns = [{policy: run(bench, policy, forced) for policy in SHRINKS} for _ in range(rounds)]
+    predicted = {policy: (told(policy, True), told(policy, False)) for policy in POLICIES}
+    turns = [{policy: run(bench, policy, forced) for policy in POLICIES} for _ in range(rounds)]
     return {
         policy: Comparison(
             measured=_median([turn[policy] for turn in turns]), predicted=with_slots, counted=counted
@@ -122,7 +124,7 @@ def learn(bench: Bench) -> tuple[dict[str, Measured], float]:
     num_prompts = len(bench.uids)
     run(bench, "static", epoch(WARM_UP, num_prompts), learns=True)
     forced = epoch(LEARNED, num_prompts)
-    learned = {policy: run(bench, policy, forced, learns=True) for policy in SHRINKS}
+    learned = {policy: run(bench, policy, forced, learns=True) for policy in POLICIES}
     ratios = [
         learned[policy].wall_s / predict(bench, policy, forced, learned[policy].exchange_s).wall_s
         for policy in WITHOUT_COSTS

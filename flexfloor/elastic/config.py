@@ -26,9 +26,11 @@ class ElasticConfig:
     """Unfinished responses that a rung may give each of its ranks, at most rollout.max_live_sequences; not
     given = that for `guided`, and for `greedy` no more than a rank of the group began with, so that no pass
     grows by a shrink."""
-    detach: bool = False
-    """Whether ranks part for good, each with a copy of all experts, once all of them have the memory and no
-    rung is taken: no exchange is left then, nothing moves any more, and each rank leaves at its own end."""
+    detach: bool | None = None
+    """Whether ranks may part for good, each with a copy of all experts, once all of them have the memory: no
+    exchange is left then, nothing moves any more, and each rank leaves at its own end. `guided` weighs it
+    against every rung, the other policies do it where no rung is taken. Not given = for `guided`, where no
+    update begins on released ranks (overlap.mode), which need an order of leaving."""
 
     def __post_init__(self) -> None:
         require_choice("elastic.policy", self.policy, POLICIES)

@@ -51,6 +51,13 @@ def check_overlap(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) 
     require(overlap.mode != "on" or not reason, "overlap.mode", overlap.mode, f"off or auto: {reason}")
 
 
+def may_detach(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) -> bool:
+    """Whether ranks may part."""
+    if elastic.detach is None:
+        return elastic.policy == "guided" and not is_wanted(overlap, elastic, ep_size)
+    return elastic.detach
+
+
 def is_wanted(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) -> bool:
     """Whether leases may be opened at all."""
     return overlap.mode != "off" and not obstacle(elastic, ep_size)

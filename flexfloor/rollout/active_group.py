@@ -29,7 +29,7 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
-from flexfloor.schedule.shrink import Standing, detaches, hand_over, next_size
+from flexfloor.schedule.shrink import Standing, Step, detaches, hand_over, next_size
 from flexfloor.schedule.slots import Room
 
 
@@ -100,23 +100,28 @@ class ActiveGroup:
         )
         return [Standing.of(integers) for integers in self.exchange(own.integers())]
 
-    def next_size(self, standings: Sequence[Standing]) -> int:
-        """Ranks to go on with; the present number = all stay."""
+    def decide(self, standings: Sequence[Standing]) -> Step:
+        """How many ranks go on, and whether each by itself."""
         hosted = [len(self.placement.hosted_by(position)) for position in range(self.size)]
         rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
         if self.elastic.policy == "guided":
             assert self.guide is not None
             if not self.guide.guidance.explores:
-                size = self.guide.next_size(standings, rungs, passes=self.elastic.interval)
+                may_part = [size for size in (self.size, *rungs) if self._can_part(standings, size)]
+                step = self.guide.decide(standings, rungs, passes=self.elastic.interval, may_part=may_part)
                 # Logarithms differ in their last bit from one kind of processor to another.
-                return self.exchange([size])[0][0]
-        return next_size(
+                size, parts = self.exchange([step.size, int(step.parts)])[0]
+                return Step(size=size, parts=bool(parts))
+        is_guided = self.elastic.policy == "guided"
+        size = next_size(
             standings,
             rungs,
-            policy="greedy" if self.elastic.policy == "guided" else self.elastic.policy,
+            policy="greedy" if is_guided else self.elastic.policy,
             sequences_per_rank=self.sequences_per_rank,
             kv_tokens_per_rank=self.room.tokens,
         )
+        stays = size == self.size and not is_guided
+        return Step(size=size, parts=stays and self._can_part(standings, size))
 
     def shrink(
         self, size: int, standings: Sequence[Standing], batch: LiveBatch, expert_load: Sequence[int]
@@ -164,11 +169,12 @@ class ActiveGroup:
         batch.adopt(arrived.sequences)
         return len(arrived.sequences)
 
-    def can_detach(self, standings: Sequence[Standing]) -> bool:
-        """Whether the ranks may part as they are."""
-        hostable = self.memory.hostable(self._need(standings, self.size))
-        num_experts = len(self.placement.hosts_of)
-        return self.elastic.detach and detaches(standings, hostable=hostable, num_experts=num_experts)
+    def _can_part(self, standings: Sequence[Standing], size: int) -> bool:
+        """Whether so many ranks may go on each by itself."""
+        if not self.elastic.detach or size == 1:
+            return False
+        hostable = self.memory.hostable(self._need(standings, size))
+        return detaches(standings, hostable=hostable, num_experts=len(self.placement.hosts_of))
 
     def detach(self, standings: Sequence[Standing], batch: LiveBatch) -> Arrived:
         """Go on without the others, with all experts; a rank that has nothing left leaves at once."""

@@ -141,8 +141,8 @@ class LiveBatch:
             assert each.sequence.place is not None
             self.cache.keep(each.sequence.place, each.kept)
         self.live += [each.sequence for each in joining]
+        self.queue.merge([each.sequence for each in arrived if not each.kept.size(3)])
         self._yield([each.sequence for each in live[len(joining) :]])
-        self.queue.extend([each.sequence for each in arrived if not each.kept.size(3)])
 
     def _yield(self, sequences: Sequence[LiveSequence]) -> None:
         for sequence in sequences:

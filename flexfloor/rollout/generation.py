@@ -43,7 +43,7 @@ class Generation:
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
         self.active_ranks = [(0.0, active.size)]
-        self.pass_times = PassTimes()
+        self.pass_times, self.alone_times = PassTimes(), PassTimes()
         self.shrink_samples: list[ShrinkSample] = []
         self._told: list[list[int]] = []
 
@@ -59,8 +59,7 @@ class Generation:
             began = time.perf_counter()
             while not self.active.is_released and (rows := self._agree(on_pass)) is not None:
                 self._pass(rows, on_finished)
-                if not self.active.is_detached:
-                    self._time_pass(time.perf_counter() - began)
+                self._time_pass(time.perf_counter() - began)
                 if self.releases and self.passes % self.active.elastic.interval == 0:
                     self.releases.at_interval()
                 if self.active.is_due(self.passes):
@@ -111,8 +110,9 @@ class Generation:
 
     def _time_pass(self, seconds: float) -> None:
         rows, _, joining, context = zip(*self._told, strict=True)
-        self.pass_times.note(
-            ranks=self.active.size,
+        times = self.alone_times if self.active.is_detached else self.pass_times
+        times.note(
+            ranks=self.active.num_generating,
             rows=max(each - more for each, more in zip(rows, joining, strict=True)),
             joining=max(joining),
             context=max(context),
@@ -120,14 +120,12 @@ class Generation:
         )
 
     def _decide(self, on_shrink: Callable[[], AbstractContextManager[None]]) -> None:
-        """Shrink if fewer ranks can hold what is left, else detach if each can do without the others.
-
-        Where neither is done, ranks with room take what waits on others.
-        """
+        """Shrink or detach; where neither is done, ranks with room take what waits on others."""
         standings = self.active.standings(self.batch, len(self.finished))
         if not any(standing.unfinished for standing in standings):
             return
-        size = self.active.next_size(standings)
+        step = self.active.decide(standings)
+        size = step.size
         if size < self.active.size:
             load = self.load.counts().sum(axis=0).tolist()
             seconds = self._become_fewer(
@@ -138,8 +136,9 @@ class Generation:
             self.shrink_samples.append(
                 ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
             )
-        elif self.active.can_detach(standings):
-            self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
+        elif step.parts:
+            seconds = self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
+            self.shrink_samples.append(ShrinkSample(before=size, after=1, moved_tokens=0, seconds=seconds))
         else:
             self.moved_sequences += self.active.rebalance(standings, self.batch)
 
@@ -196,5 +195,6 @@ class Generation:
             active_ranks=tuple(self.active_ranks),
             expert_load=self.load.counts(),
             pass_samples=self.pass_times.samples(),
+            alone_samples=self.alone_times.samples(),
             shrink_samples=tuple(self.shrink_samples),
         )

@@ -16,7 +16,7 @@ from flexfloor.schedule.guided import GuidedShrink, told
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
 from flexfloor.schedule.outlook import Outlook, Unfinished
 from flexfloor.schedule.rebalance import rebalance
-from flexfloor.schedule.shrink import Handover, Standing
+from flexfloor.schedule.shrink import Handover, Standing, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,11 @@ class Guide:
         """`Standing.alive` of this rank."""
         return told(self.guidance.outlook.survival(unfinished, self._horizons))
 
-    def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
-        """Ranks to go on with; see `GuidedShrink.next_size`."""
-        return self._shrink.next_size(standings, rungs, passes=passes)
+    def decide(
+        self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int, may_part: Sequence[int]
+    ) -> Step:
+        """What to do now; see `GuidedShrink.decide`."""
+        return self._shrink.decide(standings, rungs, passes=passes, may_part=may_part)
 
     @property
     def seconds_left(self) -> float | None:

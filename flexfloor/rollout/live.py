@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from flexfloor.rollout.kv_cache import Place
 from flexfloor.rollout.noise import sequence_key
 from flexfloor.rollout.types import Request, Response
+from flexfloor.schedule.dealing import merged
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -93,9 +94,9 @@ class WaitingQueue:
         self._new_siblings.subtract(sequence.uid for sequence in taken if not sequence.token_ids)
         return taken
 
-    def extend(self, sequences: Sequence[LiveSequence]) -> None:
-        """Let sequences of another rank wait at the end."""
-        self._waiting.extend(sequences)
+    def merge(self, sequences: Sequence[LiveSequence]) -> None:
+        """Let sequences that waited on another rank wait as near to the head as they did there."""
+        self._waiting = deque(merged([self._waiting, sequences]))
         self._new_siblings.update(sequence.uid for sequence in sequences if not sequence.token_ids)
 
     def put_back(self, sequences: Sequence[LiveSequence]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from flexfloor.elastic.placement import ExpertMove
 from flexfloor.elastic.transfer import Parcel, exchange
 from flexfloor.rollout.handover import Handed, pack, unpack
+from flexfloor.schedule.dealing import dealt, merged
 from flexfloor.schedule.shrink import Handover
 
 Hosted = dict[int, list[tuple[Tensor, ...]]]
@@ -68,7 +69,7 @@ def migrate(
     got = [tensor for _, tensor in receiving] + [part for parts in boxes.values() for part in parts]
     return Arrived(
         guests=guests,
-        sequences=[handed for parts in boxes.values() for handed in unpack(*parts)],
+        sequences=merged([unpack(*parts) for parts in boxes.values()]),
         num_bytes=sum(tensor.nbytes for tensor in got),
     )
 
@@ -89,13 +90,9 @@ def _packed(
     handovers: Sequence[Handover], leaving: list[Handed], position: int
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """By target: this rank's sequences for it."""
-    packed, start = {}, 0
-    for each in handovers:
-        if each.source == position:
-            packed[each.target] = pack(leaving[start : start + each.count])
-            start += each.count
-    assert start == len(leaving), (start, len(leaving))
-    return packed
+    mine = [each for each in handovers if each.source == position]
+    hands = dealt(leaving, [each.count for each in mine])
+    return {each.target: pack(hand) for each, hand in zip(mine, hands, strict=True)}
 
 
 def _parcels(position: int, weights: Sequence[tuple[Tensor, ...]]) -> list[Parcel]:

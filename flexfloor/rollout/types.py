@@ -97,8 +97,10 @@ class RolloutStats:
     """int64 [MoE layers, experts]: how often this rank's rows chose each expert."""
     pass_samples: tuple[PassSample, ...]
     """Seconds of passes that this rank took part in, by stretches of like passes."""
+    alone_samples: tuple[PassSample, ...]
+    """Of passes of this rank after its group had detached."""
     shrink_samples: tuple[ShrinkSample, ...]
-    """Of shrinks that this rank took part in."""
+    """Of shrinks that this rank took part in; of a detachment, which takes as many experts, to one rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

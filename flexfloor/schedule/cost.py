@@ -33,11 +33,22 @@ class PassLoad:
     """Tokens in the KV cache that the decoding sequences attend to, on the rank that has most."""
 
 
+def of_one_rank(load: PassLoad) -> PassLoad:
+    """The same on each rank, in a group of one."""
+    return PassLoad(
+        ranks=np.ones_like(load.ranks), rows=load.rows, joining=load.joining, context=load.context
+    )
+
+
 class CostModel(Protocol):
     """Times of what a rollout and its training stage are made of."""
 
     def pass_seconds(self, load: PassLoad) -> Number:
         """Seconds of a pass, in the shape of the load's fields."""
+        ...
+
+    def alone_seconds(self, load: PassLoad) -> Number:
+        """Seconds of a pass of each of `load.ranks` ranks that have parted and host all experts."""
         ...
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:

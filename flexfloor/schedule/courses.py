@@ -5,6 +5,8 @@ the tokens that it had no room for. Where courses meet, what is left behind coun
 add to passes with free places, and what finds none as much as passes with full places take for it, all at
 that size: a guess, which is right where the course goes on with it.
 
+A size of which the ranks have parted is a size of its own, from which there is no way on.
+
 Shapes: L prices, R sizes.
 
 Invariants:
@@ -17,6 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
+NO_WAY = 1e30
+"""Seconds of what cannot be; finite, so that none of them is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,8 @@ class Course:
     """Ranks that generate from now on."""
     useful_seconds: float
     """Rank-seconds until then in which ranks that have left can train."""
+    parts: bool = False
+    """Whether they part, each with all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +48,8 @@ class Stage:
     """Passes."""
     asked: float
     """Responses that would be live if all had room."""
+    taken: np.ndarray
+    """[R] of the ranks that a way has: those that are occupied, in the mean; 1 where all stay to the end."""
     places: np.ndarray
     """[R] responses that may be live."""
     room: np.ndarray
@@ -52,20 +61,29 @@ class Stage:
     row_seconds: np.ndarray
     """[R] of each more live response in between."""
     shrink_seconds: np.ndarray
-    """[R, R] from a size (row) to another before the stretch; 0 to stay, infinite to grow."""
+    """[R, R] from a way (row) to another before the stretch; 0 to stay, infinite where there is none."""
 
 
 class Courses:
     """Follows courses from the largest size on."""
 
-    def __init__(self, sizes: np.ndarray, *, prices: np.ndarray, held: np.ndarray, useful: np.ndarray):
+    def __init__(
+        self,
+        sizes: np.ndarray,
+        *,
+        parted: np.ndarray,
+        prices: np.ndarray,
+        held: np.ndarray,
+        useful: np.ndarray,
+    ):
         """Args:
-        sizes: [R] descending; the first is the present one.
+        sizes: [R] ranks of each way of going on; the first is the present one.
+        parted: [R] whether they generate each by itself.
         prices: [L] seconds that a rank-second is worth, ascending.
         held: [R] rank-seconds that a second at a size is priced at.
         useful: [R] ranks that can train while so many generate.
         """
-        self.sizes, self.prices = sizes, prices[:, None]
+        self.sizes, self.parted, self.prices = sizes, parted, prices[:, None]
         self._held, self._useful = held, useful
         shape = (len(prices), len(sizes))
         self._wall = np.full(shape, np.inf)
@@ -83,21 +101,24 @@ class Courses:
         self._behind = (asked - live) * stage.length
         more = live - np.minimum(stage.asked, stage.places)
         seconds = stage.alone_seconds + more * stage.row_seconds
-        self._add(stage.length * np.minimum(1.0, live) * seconds)
+        self._add(stage.length * np.minimum(1.0, live) * seconds, stage.taken)
         self._last = stage
 
     def cheapest(self) -> list[Course]:
         """Of each price the course with the least sum of seconds and priced rank-seconds."""
         stage = self._last
         assert stage is not None and self._first is not None
-        self._add(self._behind / stage.places * stage.full_seconds)
+        self._add(self._behind / stage.places * stage.full_seconds, stage.taken)
         ends = np.argmin(self._wall + self.prices * self._priced, axis=1)
         rows = np.arange(len(ends))
-        columns = (self._wall, self._occupied, self.sizes[self._first], self._trained)
-        taken = (column[rows, ends].tolist() for column in columns)
+        first = self._first
+        columns = (self._wall, self._occupied, self.sizes[first], self._trained, self.parted[first])
+        found = (column[rows, ends].tolist() for column in columns)
         return [
-            Course(wall_seconds=wall, occupied_seconds=occupied, next_size=size, useful_seconds=useful)
-            for wall, occupied, size, useful in zip(*taken, strict=True)
+            Course(
+                wall_seconds=wall, occupied_seconds=held, next_size=size, useful_seconds=useful, parts=parts
+            )
+            for wall, held, size, useful, parts in zip(*found, strict=True)
         ]
 
     def _meet(self, stage: Stage) -> None:
@@ -108,7 +129,7 @@ class Courses:
         left = self._left_behind(stage)
         best = np.argmin(so_far[:, :, None] + moving + left, axis=1)
         each = np.arange(len(prices))[:, None]
-        shrink = stage.shrink_seconds[best, np.arange(len(sizes))]
+        shrink = np.minimum(stage.shrink_seconds[best, np.arange(len(sizes))], NO_WAY)
         self._wall = self._wall[each, best] + shrink
         self._occupied = self._occupied[each, best] + shrink * sizes[best]
         self._priced = self._priced[each, best] + shrink * self._held[best]
@@ -125,8 +146,8 @@ class Courses:
         fitting = np.minimum(self._behind[:, :, None], stage.room)
         return fitting * beside[:, None, :] + (self._behind[:, :, None] - fitting) * alone[:, None, :]
 
-    def _add(self, seconds: np.ndarray) -> None:
+    def _add(self, seconds: np.ndarray, taken: np.ndarray) -> None:
         self._wall = self._wall + seconds
-        self._occupied = self._occupied + seconds * self.sizes
-        self._priced = self._priced + seconds * self._held
+        self._occupied = self._occupied + seconds * taken * self.sizes
+        self._priced = self._priced + seconds * taken * self._held
         self._trained = self._trained + seconds * self._useful

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from flexfloor.schedule.alone_time import AloneTime
 from flexfloor.schedule.cost import CostModel, Number, PassLoad
 from flexfloor.schedule.fitted_time import FittedTime
 
@@ -46,16 +47,24 @@ class FittedCost:
         self._passes = FittedTime(
             4, _pass_parts, lambda loads: _start_passes(start, loads), rungs, slope_column=ROWS
         )
+        self._alone = AloneTime(self._passes.seconds)
         self._shrinks = FittedTime(3, _shrink_parts, lambda loads: _start_shrinks(start, loads))
         self._training = FittedTime(1, _training_parts, lambda loads: _start_training(start, loads))
-        self._kinds = {"passes": self._passes, "shrinks": self._shrinks, "training": self._training}
+        self._kinds: dict[str, FittedTime | AloneTime] = {
+            "passes": self._passes,
+            "alone": self._alone,
+            "shrinks": self._shrinks,
+            "training": self._training,
+        }
 
     def add_passes(self, samples: Sequence[PassSample]) -> None:
         """Take note of measured passes."""
-        for sample in samples:
-            load = sample.load
-            columns = (load.ranks, load.rows, load.joining, load.context)
-            self._passes.samples.add([float(column) for column in columns], sample.seconds)
+        _add(self._passes, samples)
+
+    def add_alone(self, samples: Sequence[PassSample]) -> None:
+        """Take note of a rollout's passes of ranks that have parted, `load.ranks` of them; none = none did."""
+        _add(self._alone, samples)
+        self._alone.rollout(float(samples[0].load.ranks) if samples else None)
 
     def add_shrink(self, before: int, after: int, moved_tokens: float, seconds: float) -> None:
         """Take note of a measured shrink."""
@@ -72,10 +81,11 @@ class FittedCost:
 
     def pass_seconds(self, load: PassLoad) -> Number:
         """Seconds of a pass, in the shape of the load's fields."""
-        columns = np.broadcast_arrays(load.ranks, load.rows, load.joining, load.context)
-        loads = np.stack([np.asarray(column, dtype=float).ravel() for column in columns], axis=1)
-        seconds = self._passes.seconds(loads).reshape(columns[0].shape)
-        return seconds if seconds.shape else float(seconds)
+        return _answer(self._passes, load)
+
+    def alone_seconds(self, load: PassLoad) -> Number:
+        """Seconds of a pass of each of `load.ranks` ranks that have parted."""
+        return _answer(self._alone, load)
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """Seconds from `before` to `after` active ranks, with experts and the caches of `moved_tokens`."""
@@ -89,26 +99,43 @@ class FittedCost:
         return float(self._training.seconds(np.array([[tokens]], dtype=float))[0])
 
     def median_relative_errors(self) -> dict[str, float]:
-        """Of `passes`, `shrinks` and `training`: half of the measurements are nearer to the answer."""
+        """By kind of measurement: half of them are nearer to the answer."""
         return {kind: times.median_relative_error() for kind, times in self._kinds.items()}
 
     def num_samples(self) -> dict[str, int]:
-        """Measurements kept of `passes`, `shrinks` and `training`."""
+        """Measurements kept, by kind: `passes`, `alone`, `shrinks` and `training`."""
         return {kind: len(times.samples) for kind, times in self._kinds.items()}
 
     def state(self) -> dict[str, Any]:
         """Plain JSON data, for `from_state`."""
-        return {kind: times.samples.rows() for kind, times in self._kinds.items()}
+        rows: dict[str, Any] = {kind: times.samples.rows() for kind, times in self._kinds.items()}
+        return rows | {"unseen": sorted(self._alone.unseen.items())}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], start: CostModel, rungs: Sequence[int]) -> FittedCost:
         """The fit of the measurements whose `state` this was."""
         cost = cls(start, rungs)
         for kind, times in cost._kinds.items():
-            for *load, seconds in state[kind]:
+            # A state from before ranks parted has none of theirs.
+            for *load, seconds in state.get(kind, []):
                 times.samples.add(load, seconds)
+        cost._alone.unseen = {float(ranks): rollouts for ranks, rollouts in state.get("unseen", [])}
         cost.refit()
         return cost
+
+
+def _add(times: FittedTime | AloneTime, samples: Sequence[PassSample]) -> None:
+    for sample in samples:
+        load = sample.load
+        columns = (load.ranks, load.rows, load.joining, load.context)
+        times.samples.add([float(column) for column in columns], sample.seconds)
+
+
+def _answer(times: FittedTime | AloneTime, load: PassLoad) -> Number:
+    columns = np.broadcast_arrays(load.ranks, load.rows, load.joining, load.context)
+    loads = np.stack([np.asarray(column, dtype=float).ravel() for column in columns], axis=1)
+    seconds = times.seconds(loads).reshape(columns[0].shape)
+    return seconds if seconds.shape else float(seconds)
 
 
 def _pass_parts(loads: np.ndarray) -> np.ndarray:

@@ -10,6 +10,9 @@ them as room comes free; what is left after the longest prolongs the end. How mu
 the course (`courses`), so that many ranks may be worth keeping until the queues are empty. What a shrink
 leaves no room for is computed again.
 
+Ranks that can host all experts may also part (`parting`): a pass is then one rank's, nothing moves any more,
+and each rank is occupied until its own end.
+
 Invariants:
 - A course never grows.
 - Where all that is unfinished fits, no other course is both faster and less occupying, on the same stretches
@@ -26,6 +29,7 @@ import numpy as np
 from flexfloor.schedule.cost import CostModel, Number, PassLoad
 from flexfloor.schedule.courses import Course, Courses, Stage
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
+from flexfloor.schedule.parting import NO_PARTING, Parting
 
 PRICES = (1e-6, *(2.0 ** (power / 2) for power in range(-20, 9)))
 """Seconds of the rollout that a rank-second is worth, times the ranks of the group."""
@@ -75,6 +79,7 @@ def frontier(
     costs: CostModel,
     limits: Limits,
     training: Training = NO_EARLY_TRAINING,
+    parting: Parting = NO_PARTING,
 ) -> list[Course]:
     """Courses by ascending price of a rank-second: the first is the fastest.
 
@@ -82,11 +87,13 @@ def frontier(
         size: ranks that are active.
         rungs: sizes below it that memory allows.
         training: that ranks which leave could begin with.
+        parting: which sizes may part.
     """
-    sizes = _thinned(size, rungs)
-    prices = np.array(PRICES) / size
-    courses = Courses(sizes, prices=prices, held=training.held(sizes), useful=training.useful(sizes))
-    for stage in _stages(curve, sizes, costs, limits):
+    ways = _ways(_thinned(size, rungs), parting)
+    sizes, prices = ways.sizes, np.array(PRICES) / size
+    useful = np.where(ways.parted, 0, training.useful(sizes))
+    courses = Courses(sizes, parted=ways.parted, prices=prices, held=training.held(sizes), useful=useful)
+    for stage in _stages(curve, ways, costs, limits):
         courses.go_on(stage)
     return courses.cheapest()
 
@@ -100,24 +107,61 @@ def _thinned(size: int, rungs: Sequence[int]) -> np.ndarray:
     return np.array([size, *below])
 
 
-def _stages(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> list[Stage]:
-    """What each stretch costs at each size."""
-    lengths = np.diff(curve.horizons)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ways:
+    """Sizes of a group, and after them sizes that have parted."""
+
+    sizes: np.ndarray
+    """[R]"""
+    parted: np.ndarray
+    """[R] bool."""
+    unevenness: float
+    """Of `Parting`."""
+
+    def pass_seconds(self, live: np.ndarray, stored: np.ndarray, costs: CostModel) -> np.ndarray:
+        """[S, R] seconds of a pass with so many live responses."""
+        together = ~self.parted
+        found = np.empty_like(live)
+        found[:, together] = costs.pass_seconds(_loads(live[:, together], self.sizes[together], stored))
+        if self.parted.any():
+            alone = costs.alone_seconds(_loads(live[:, self.parted], self.sizes[self.parted], stored))
+            found[:, self.parted] = self.unevenness * alone
+        return found
+
+    def taken(self, unfinished: float) -> np.ndarray:
+        """[R] of the ranks, those that are occupied while so many responses are unfinished."""
+        busy = 1.0 - (1.0 - 1.0 / self.sizes) ** unfinished
+        return np.where(self.parted, busy / self.unevenness, 1.0)
+
+
+def _ways(sizes: np.ndarray, parting: Parting) -> _Ways:
+    parted = sizes[np.isin(sizes, parting.sizes)]
+    return _Ways(
+        sizes=np.concatenate([sizes, parted]),
+        parted=np.arange(len(sizes) + len(parted)) >= len(sizes),
+        unevenness=parting.unevenness,
+    )
+
+
+def _stages(curve: Curve, ways: _Ways, costs: CostModel, limits: Limits) -> list[Stage]:
+    """What each stretch costs in each way."""
+    sizes, lengths = ways.sizes, np.diff(curve.horizons)
     asked = (curve.unfinished[:-1] + curve.unfinished[1:]) / 2
     middles = (curve.horizons[:-1] + curve.horizons[1:]) / 2
     stored = curve.stored + _ages(middles, curve, sizes, limits)
     places = _places(sizes, stored, limits)
     live = np.minimum(asked[:, None], places)
-    alone = _pass_seconds(live, sizes, stored, costs)
-    full = _pass_seconds(places, sizes, stored, costs)
+    alone = ways.pass_seconds(live, stored, costs)
+    full = ways.pass_seconds(places, stored, costs)
     free = places - live
     room = np.cumsum((free * lengths[:, None])[::-1], axis=0)[::-1]
     row = np.divide(full - alone, free, out=np.zeros_like(free), where=free > 0)
-    shrinks = DOUBT * _shrink_seconds(curve, sizes, costs, limits)
+    shrinks = DOUBT * _change_seconds(curve, ways, costs, limits)
     return [
         Stage(
             length=float(lengths[each]),
             asked=float(asked[each]),
+            taken=ways.taken(float(asked[each])),
             places=places[each],
             room=room[each],
             alone_seconds=alone[each],
@@ -145,16 +189,28 @@ def _places(sizes: np.ndarray, stored: np.ndarray, limits: Limits) -> np.ndarray
     return sizes * np.minimum(limits.sequences, limits.kv_tokens / np.maximum(stored, 1.0)[:, None])
 
 
-def _pass_seconds(live: np.ndarray, sizes: np.ndarray, stored: np.ndarray, costs: CostModel) -> np.ndarray:
-    """[S, R] seconds of a pass with so many live responses."""
+def _loads(live: np.ndarray, sizes: np.ndarray, stored: np.ndarray) -> PassLoad:
+    """[S, R] passes with so many live responses."""
     rows = np.maximum(1.0, live / sizes)
-    load = PassLoad(
+    return PassLoad(
         ranks=np.broadcast_to(sizes, rows.shape),
         rows=rows,
         joining=np.zeros_like(rows),
         context=rows * stored[:, None],
     )
-    return np.asarray(costs.pass_seconds(load))
+
+
+def _change_seconds(curve: Curve, ways: _Ways, costs: CostModel, limits: Limits) -> np.ndarray:
+    """[S, R, R] seconds from one way to another before each stretch; infinite where none leads."""
+    num_sizes = int((~ways.parted).sum())
+    found = np.full((len(curve.horizons) - 1, len(ways.sizes), len(ways.sizes)), np.inf)
+    sizes = ways.sizes[:num_sizes]
+    found[:, :num_sizes, :num_sizes] = _shrink_seconds(curve, sizes, costs, limits)
+    for way in range(num_sizes, len(ways.sizes)):
+        size = int(ways.sizes[way])
+        found[:, sizes.tolist().index(size), way] = costs.shrink_seconds(size, 1, 0.0)
+        found[:, way, way] = 0.0
+    return found
 
 
 def _shrink_seconds(curve: Curve, sizes: np.ndarray, costs: CostModel, limits: Limits) -> np.ndarray:

@@ -17,7 +17,8 @@ import numpy as np
 from flexfloor.schedule.cost import CostModel, PassLoad
 from flexfloor.schedule.frontier import Curve, Limits, frontier
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, choose, slack_share
-from flexfloor.schedule.shrink import Standing
+from flexfloor.schedule.parting import NO_PARTING, Parting, unevenness
+from flexfloor.schedule.shrink import Standing, Step
 
 PARTS = 256
 """A response is told in so many parts."""
@@ -47,17 +48,30 @@ class GuidedShrink:
         self._elapsed_seconds = self._spent_seconds = 0.0
 
     def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
-        """Ranks to go on with; the present number = all stay.
+        """Ranks to go on with, of a group that stays together; see `decide`."""
+        return self.decide(standings, rungs, passes=passes).size
+
+    def decide(
+        self,
+        standings: Sequence[Standing],
+        rungs: Sequence[int],
+        *,
+        passes: int,
+        may_part: Sequence[int] = (),
+    ) -> Step:
+        """What to do now.
 
         Args:
             standings: of the active ranks, by position.
             rungs: sizes below the present one that memory allows.
             passes: run since the last decision.
+            may_part: sizes, the present one perhaps among them, whose ranks have the memory for all experts.
         """
         size = len(standings)
         self._elapsed_seconds += passes * self._present_pass_seconds(standings)
         early = self.training if self.objective == "step_time" else NO_EARLY_TRAINING
-        courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits, early)
+        parting = self._parting(standings, may_part)
+        courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits, early, parting)
         fastest = courses[0].wall_seconds
         share = slack_share(self.objective, self.max_slowdown)
         unslowed = self._elapsed_seconds + fastest - self._spent_seconds
@@ -69,9 +83,20 @@ class GuidedShrink:
             training=early,
         )
         self.seconds_left = chosen.wall_seconds
-        if chosen.next_size < size:
+        step = Step(size=chosen.next_size, parts=chosen.parts)
+        if step.size < size or step.parts:
             self._spent_seconds += max(0.0, chosen.wall_seconds - fastest)
-        return chosen.next_size
+        return step
+
+    def _parting(self, standings: Sequence[Standing], may_part: Sequence[int]) -> Parting:
+        if not may_part:
+            return NO_PARTING
+        alive = np.array([standing.alive for standing in standings]) / PARTS
+        alive[:, 0] = [standing.unfinished for standing in standings]
+        stored = np.array([standing.kv_tokens / max(1, standing.unfinished) for standing in standings])
+        falling = np.minimum.accumulate(alive, axis=1)
+        apart = unevenness(falling, stored, self.horizons, self.costs, self.limits)
+        return Parting(sizes=tuple(may_part), unevenness=apart)
 
     def _curve(self, standings: Sequence[Standing]) -> Curve:
         unfinished = sum(standing.unfinished for standing in standings)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexfloor.schedule.cost import Number, PassLoad
+from flexfloor.schedule.cost import Number, PassLoad, of_one_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,10 @@ class PlainCost:
         fixed = 0.5 + 0.5 / load.ranks + 0.1 * np.log2(load.ranks)
         grown = (load.rows + load.joining) / self.rows_to_double + load.context / self.context_to_double
         return self.seconds * (fixed + grown)
+
+    def alone_seconds(self, load: PassLoad) -> Number:
+        """Seconds of a pass of a rank that has parted: those of one rank, whatever the others do."""
+        return self.pass_seconds(of_one_rank(load))
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """Seconds from `before` to `after` ranks: ten passes, and more for experts and caches."""

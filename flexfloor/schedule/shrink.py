@@ -67,6 +67,16 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a group does at a decision."""
+
+    size: int
+    """Ranks that go on; the present number = all stay."""
+    parts: bool = False
+    """Whether they go on each by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
     """Unfinished responses that go from a leaver to a stayer."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flexfloor.schedule.dealing import dealt, merged
 from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.shrink import Standing, hand_over
 from flexfloor.simulate.elasticity import Elasticity
@@ -200,14 +201,14 @@ class Group:
             replica.resize(room, self.passes)
         leaving = {rank: self.replicas[rank].give_up(self.passes) for rank in range(size, self.size)}
         moved = [done for given in leaving.values() for _, done in given if done is not None]
-        arriving: list[list[tuple[int, int | None]]] = [[] for _ in range(size)]
-        for each in hand_over(standings, size):
-            given = leaving[each.source]
-            arriving[each.target] += given[: each.count]
-            leaving[each.source] = given[each.count :]
-        assert not any(leaving.values()), leaving
-        for replica, arrived in zip(self.replicas, arriving, strict=False):
-            replica.adopt(arrived, self.passes)
+        arriving: list[list[list[tuple[int, int | None]]]] = [[] for _ in range(size)]
+        handovers = hand_over(standings, size)
+        for source, given in leaving.items():
+            mine = [each for each in handovers if each.source == source]
+            for each, hand in zip(mine, dealt(given, [each.count for each in mine]), strict=True):
+                arriving[each.target].append(hand)
+        for replica, hands in zip(self.replicas, arriving, strict=False):
+            replica.adopt(merged(hands), self.passes)
         self.shrinks.append(
             Shrunk(
                 after_passes=self.passes,
@@ -224,10 +225,14 @@ class Group:
         waiting = [standing.waiting for standing in standings]
         if not any(waiting) or all(waiting):
             return
-        for each in rebalance(standings, sequences=self.rules.max_live, kv_tokens=self.room):
-            taken = self.replicas[each.source].give_first(each.count)
-            self.replicas[each.target].adopt(((response, None) for response in taken), self.passes)
-            self._changed |= {each.source, each.target}
+        handovers = rebalance(standings, sequences=self.rules.max_live, kv_tokens=self.room)
+        for source in sorted({each.source for each in handovers}):
+            mine = [each for each in handovers if each.source == source]
+            counts = [each.count for each in mine]
+            taken = self.replicas[source].give_first(sum(counts))
+            for each, hand in zip(mine, dealt(taken, counts), strict=True):
+                self.replicas[each.target].adopt(((response, None) for response in hand), self.passes)
+                self._changed |= {source, each.target}
 
     def _note_idle(self, ranks: Iterable[int], *, is_last: bool = False) -> None:
         """Write down where a rank's own responses ended, and where it has some again or has left."""

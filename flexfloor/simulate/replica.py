@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flexfloor.schedule.dealing import merged
 from flexfloor.simulate.admit import Admit
 from flexfloor.simulate.workload import Workload
 
@@ -155,9 +156,10 @@ class Replica:
     def adopt(self, arrived: Iterable[tuple[int, int | None]], at: int) -> None:
         """Go on with another replica's where it stands; live ones that do not fit wait in front."""
         crowded: list[tuple[int, int]] = []
+        queued: list[int] = []
         for response, done in arrived:
             if done is None:
-                self.waiting.append(response)
+                queued.append(response)
                 self.waiting_tokens += self._size(response)
                 continue
             fits = self.stored(at) + self.work.prompt_tokens + done <= self.room
@@ -165,6 +167,7 @@ class Replica:
                 self._put_in(response, at - done)
             else:
                 crowded.append((response, done))
+        self.waiting = deque(merged([self.waiting, queued]))
         for response, done in reversed(crowded):
             self._wait_in_front(response, done)
         self.preemptions += len(crowded)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexfloor.schedule.cost import Number, PassLoad
+from flexfloor.schedule.cost import Number, PassLoad, of_one_rank
 from flexfloor.simulate.hardware import Hardware
 from flexfloor.simulate.models import ModelShape
 
@@ -58,6 +58,10 @@ class Roofline:
             + self._exchange_seconds(ranks, tokens)
         )
         return np.maximum(work, self.floor_seconds)
+
+    def alone_seconds(self, load: PassLoad) -> Number:
+        """Of a rank that has parted: those of a group of one."""
+        return self.pass_seconds(of_one_rank(load))
 
     def shrink_seconds(self, before: int, after: int, moved_tokens: Number) -> Number:
         """From `before` to `after` ranks; sequences come from all leavers and go to all stayers alike."""

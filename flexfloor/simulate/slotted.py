@@ -92,10 +92,10 @@ class SlottedReplica(Replica):
         joining = max(0, self._admission.num_that_fit(claims) - len(self.live))
         for response, done in live[:joining]:
             self._put_in(response, at - done)
+        super().adopt(((response, None) for response, done in arrived if done is None), at)
         for response, done in reversed(live[joining:]):
             self._wait_in_front(response, done)
         self.preemptions += len(live[joining:])
-        super().adopt(((response, None) for response, done in arrived if done is None), at)
 
     def _forget(self) -> None:
         """Logits are kept for new siblings that wait here, as of the last pass."""

@@ -118,7 +118,9 @@ class Planner:
             truncated = [response.finish_reason == "length" for response in found]
             self.history.observe(uid, lengths, truncated, step)
         # The first ranks of the expert groups stay to the end, and have seen every pass and shrink.
-        for each in stats[:: self.layout.ep_size]:
+        stayed = stats[:: self.layout.ep_size]
+        self.costs.add_alone([sample for each in stayed for sample in each.alone_samples])
+        for each in stayed:
             self.costs.add_passes(each.pass_samples)
             for shrink in each.shrink_samples:
                 self.costs.add_shrink(shrink.before, shrink.after, shrink.moved_tokens, shrink.seconds)

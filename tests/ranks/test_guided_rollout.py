@@ -16,6 +16,7 @@ from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 
 LENGTHS = [1 + 7 * index % 12 for index in range(20)] + [28]
 GUIDED = {"policy": "guided", "interval": 1}
+MAY_PART = GUIDED | {"detach": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +25,13 @@ class Costs:
 
     a_row: float = 0.1
     a_shrink: float = 0.01
+    an_alone: float = 0.01
 
     def pass_seconds(self, load: PassLoad):
         return 1.0 + self.a_row * load.rows + 0.001 * load.context
+
+    def alone_seconds(self, load: PassLoad):
+        return self.an_alone + self.a_row * load.rows
 
     def shrink_seconds(self, before, after, moved_tokens):
         return self.a_shrink
@@ -93,6 +98,16 @@ WAYS = {
     "yielding": {"guidance": learned(), "deal": "backwards", "kv_budget_bytes": 32_000},
     "shrinks cost too much": {"guidance": learned(costs=Costs(a_shrink=1e6))},
     "nothing measured yet": {"guidance": learned(costs=Costs(a_shrink=1e6), explores=True)},
+    "part": {"guidance": learned(objective="throughput"), "elastic": MAY_PART, "max_live": 3},
+    "part on the reference path": {
+        "guidance": learned(objective="throughput"),
+        "elastic": MAY_PART,
+        "path": "reference",
+    },
+    "stay though they may part": {
+        "guidance": learned(objective="throughput", costs=Costs(an_alone=10.0)),
+        "elastic": MAY_PART,
+    },
     "reference path": {"guidance": learned(), "path": "reference", "max_live": 3},
 }
 
@@ -101,7 +116,7 @@ def generate_all_ways(ep_size, name):
     from flexfloor.elastic.ladder import make_ladder
 
     model = ranks.new_model(ep_size, "float64", name)
-    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60)
+    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60, alone=True)
     usual = {"path": "fast", "deal": "by response", "forced": LENGTHS}
     found = {"fixed": ranks.generate(model, **usual)}
     for way, how in WAYS.items():
@@ -139,6 +154,14 @@ def test_ranks_leave_where_it_pays_and_stay_where_it_does_not(run):
         shrinks = max(each.shrinks for each in stats)
         never = way in ("fixed", "shrinks cost too much", "queues even out")
         assert (shrinks == 0) == never, (way, shrinks)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_ranks_part_where_passes_of_their_own_are_cheap(run):
+    for way, (_, stats) in generated(*run).items():
+        assert any(each.is_detached for each in stats) == way.startswith("part"), way
+        timed = sum(sample.load.ranks > 1 for each in stats for sample in each.alone_samples)
+        assert (timed > 0) == way.startswith("part"), way
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)

@@ -1,6 +1,6 @@
 """Whether a lease is likely to save time."""
 
-from flexfloor.overlap.config import ElasticConfig, OverlapConfig, is_wanted, obstacle
+from flexfloor.overlap.config import ElasticConfig, OverlapConfig, is_wanted, may_detach, obstacle
 from flexfloor.overlap.pays import loss
 
 
@@ -40,3 +40,13 @@ def test_what_keeps_ranks_from_training_early_is_said():
 def test_a_micro_batch_of_a_lease_is_a_quarter_unless_it_is_said():
     assert [OverlapConfig().rows(rows) for rows in (4096, 3)] == [1024, 1]
     assert OverlapConfig(micro_batch_tokens=77).rows(4096) == 77
+
+
+def test_ranks_may_part_where_no_update_begins_on_released_ones():
+    guided, off, auto = ElasticConfig(policy="guided"), OverlapConfig(mode="off"), OverlapConfig(mode="auto")
+    assert may_detach(off, guided, 4)
+    assert not may_detach(auto, guided, 4)
+    assert may_detach(auto, ElasticConfig(policy="guided", detach=True), 4)
+    assert not may_detach(off, ElasticConfig(policy="guided", detach=False), 4)
+    assert not may_detach(off, ElasticConfig(policy="greedy"), 4)
+    assert may_detach(off, ElasticConfig(policy="greedy", detach=True), 4)

@@ -44,3 +44,12 @@ def test_a_sibling_that_yielded_and_goes_on_is_not_taken_for_a_new_one():
     queue.put_back([first])
     assert queue.take(1) == [first]
     assert queue.new_sibling_waits("a")
+
+
+def test_what_waited_elsewhere_waits_as_near_to_the_head():
+    queue = WaitingQueue([sequence(uid) for uid in "abcd"])
+    queue.merge([sequence(uid) for uid in "xy"])
+    assert [each.uid for each in queue] == ["a", "x", "b", "c", "y", "d"]
+    assert queue.new_sibling_waits("x")
+    queue.take(6)
+    assert not queue.new_sibling_waits("x") and len(queue) == 0

@@ -208,3 +208,80 @@ def test_the_start_without_a_model_of_the_hardware_grows_with_everything():
         assert cost.pass_seconds(more) > cost.pass_seconds(base) > 0
     assert cost.shrink_seconds(8, 1, 100) > cost.shrink_seconds(8, 4, 100) > cost.shrink_seconds(8, 4, 0) > 0
     assert cost.train_seconds(100) > cost.train_seconds(10) > 0
+
+
+def in_each_others_way(ranks, rows, joining, context):
+    """Ranks that have parted, on two cores."""
+    return machine(1, rows, joining, context) * np.maximum(1, ranks / 2)
+
+
+def test_ranks_that_have_parted_take_what_a_group_of_one_takes_until_they_are_measured():
+    cost = fitted(measure(np.random.default_rng(7), [1, 2, 4], 500))
+    loads = {"rows": 9, "joining": 20, "context": 900}
+    for ranks in (2, 4):
+        asked = cost.alone_seconds(PassLoad(ranks=ranks, **loads))
+        assert asked == pytest.approx(cost.pass_seconds(PassLoad(ranks=1, **loads)))
+
+
+def test_ranks_that_have_parted_are_found_to_be_in_each_others_way():
+    rng = np.random.default_rng(8)
+    cost = fitted(measure(rng, [1, 2, 4], 500))
+    together = cost.pass_seconds(PassLoad(ranks=4, rows=10, joining=0, context=900))
+    cost.add_alone(measure(rng, [2, 4], 800, law=in_each_others_way, noise=0.02))
+    cost.refit()
+    again = FittedCost.from_state(json.loads(json.dumps(cost.state())), PlainCost(), RUNGS)
+    for each in (cost, again):
+        assert each.pass_seconds(PassLoad(ranks=4, rows=10, joining=0, context=900)) == together
+        for ranks in (2, 4):
+            rows, context = np.array([2, 10, 60]), np.array([500, 5_000, 40_000])
+            load = PassLoad(ranks=ranks, rows=rows, joining=0 * rows, context=context)
+            expected = in_each_others_way(ranks, rows, 0, context) / 1000
+            assert each.alone_seconds(load) == pytest.approx(expected, rel=0.05)
+
+
+def test_costs_from_before_ranks_parted_are_taken():
+    cost = fitted(measure(np.random.default_rng(9), [1, 2], 100))
+    state = cost.state()
+    del state["alone"], state["unseen"]
+    again, load = (
+        FittedCost.from_state(state, PlainCost(), RUNGS),
+        PassLoad(ranks=2, rows=3, joining=0, context=9),
+    )
+    assert again.alone_seconds(load) == cost.alone_seconds(load)
+
+
+@pytest.mark.parametrize(
+    "measured, expected",
+    [
+        ({3: 2.0}, [1.0, 4 / 3, 2.0, 16 / 3]),  # as if 1.5 ranks could run at full speed
+        ({3: 1.0}, [1.0, 1.0, 1.0, 1.0]),
+        ({2: 1.1, 4: 1.6}, [1.0, 1.09, 1.2, 3.2]),  # 2 has faded by one rollout
+        ({2: 1.5, 4: 1.6}, [1.0, 1.45, 1.45, 3.2]),
+    ],
+)
+def test_numbers_that_never_parted_share_what_serves_a_few(measured, expected):
+    cost = fitted(measure(np.random.default_rng(9), [1, 2, 4], 500))
+    load = {"rows": 9, "joining": 0, "context": 900}
+    one = cost.pass_seconds(PassLoad(ranks=1, **load))
+    for ranks, factor in measured.items():
+        cost.add_alone([PassSample(load=PassLoad(ranks=ranks, **load), seconds=factor * one)])
+    cost.refit()
+    factors = [cost.alone_seconds(PassLoad(ranks=ranks, **load)) / one for ranks in (1, 2, 3, 8)]
+    assert factors == pytest.approx(expected)
+
+
+def test_a_machine_that_was_busy_once_is_tried_again():
+    cost = fitted(measure(np.random.default_rng(9), [1, 2, 4], 500))
+    load = PassLoad(ranks=4, rows=9, joining=0, context=900)
+    one = cost.pass_seconds(PassLoad(ranks=1, rows=9, joining=0, context=900))
+    cost.add_alone([PassSample(load=load, seconds=3 * one)])
+    for _ in range(7):
+        cost.add_alone([])
+    cost.refit()
+    again = FittedCost.from_state(json.loads(json.dumps(cost.state())), PlainCost(), RUNGS)
+    assert cost.alone_seconds(load) == again.alone_seconds(load)
+    assert cost.alone_seconds(load) / one == pytest.approx(1 + 2 * 0.9**7)
+    for each in (cost, again):
+        each.add_alone([PassSample(load=load, seconds=3 * one)])
+        each.refit()
+        assert each.alone_seconds(load) / one == pytest.approx(3.0)

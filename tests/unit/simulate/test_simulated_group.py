@@ -28,6 +28,12 @@ class Sequence_:
     tokens: int = 0
 
 
+def in_turn(hands):
+    """One list in which each stands at the same fraction of the way as in its own."""
+    where = {id(each): (k + 0.5) / len(hand) for hand in hands for k, each in enumerate(hand)}
+    return sorted((each for hand in hands for each in hand), key=lambda each: where[id(each)])
+
+
 class Reference:
     """Every pass by itself: lists are walked, nothing is kept from one pass to the next."""
 
@@ -110,19 +116,27 @@ class Reference:
         counts = unfinished[:size]
         arriving = [[] for _ in range(size)]
         for sequences in leaving:
-            targets = []
+            wanted = [0] * size
             for _ in sequences:
-                targets.append(counts.index(min(counts)))
-                counts[targets[-1]] += 1
-            # Whoever gets the first ones has the lowest position.
-            for each, target in zip(sequences, sorted(targets), strict=True):
-                arriving[target].append(each)
-        for rank, sequences in enumerate(arriving):
+                target = counts.index(min(counts))
+                counts[target] += 1
+                wanted[target] += 1
+            # One each in turn, the next round from the other end, until everybody has what they are to get.
+            hands, left, turn = [[] for _ in range(size)], list(sequences), 1
+            while left:
+                for target in range(size)[::turn]:
+                    if len(hands[target]) < wanted[target]:
+                        hands[target].append(left.pop(0))
+                turn = -turn
+            for target, hand in enumerate(hands):
+                arriving[target].append(hand)
+        for rank, hands in enumerate(arriving):
+            sequences = in_turn(hands)
             movers = [each for each in sequences if each.number in was_live]
             fitting = [len(self.live[rank]) + k + 1 <= self.rules.max_live for k in range(len(movers))]
             self.live[rank] += movers[: sum(fitting)]
-            self.waiting[rank][:0] = movers[sum(fitting) :]
-            self.waiting[rank] += [each for each in sequences if each.number not in was_live]
+            queued = [each for each in sequences if each.number not in was_live]
+            self.waiting[rank] = movers[sum(fitting) :] + in_turn([self.waiting[rank], queued])
             self.preemptions += len(movers) - sum(fitting)
 
     def next_size(self, unfinished, stored):

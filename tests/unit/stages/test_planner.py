@@ -49,6 +49,7 @@ def stats(seconds: float = 0.5) -> list[RolloutStats]:
             **usual
             | {
                 "pass_samples": (PassSample(load=load, seconds=seconds * (1 + 99 * (rank > 0))),) * 20,
+                "alone_samples": (PassSample(load=load, seconds=4 * seconds * (1 + 99 * (rank > 0))),),
                 "shrink_samples": (ShrinkSample(before=4, after=1, moved_tokens=64, seconds=0.25),),
             }
         )
@@ -102,6 +103,9 @@ def test_costs_are_those_of_the_rank_that_stayed_to_the_end():
     planned.learn(seen(LENGTHS), stats(0.5), 1)
     load = PassLoad(ranks=4, rows=8.0, joining=0.0, context=100.0)
     assert planned.costs.pass_seconds(load) == pytest.approx(0.5, rel=0.2)
+    alone = planned.costs.pass_seconds(dataclasses.replace(load, ranks=1))
+    assert planned.costs.num_samples()["alone"] == 1
+    assert planned.costs.alone_seconds(load) == pytest.approx(4 * 0.5) != alone
     assert planned.costs.num_samples()["shrinks"] == 1
 
 
