@@ -116,6 +116,7 @@ def _engine(
     return RolloutEngine(
         model,
         group=groups.ep,
+        tp_group=groups.tp,
         rollout=config.rollout,
         eos_id=tokenizer.eos_token_id,
         decode=partial(decode_tokens, tokenizer),
@@ -145,6 +146,7 @@ def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
         groups.ep,
         elastic.rungs,
         timeout_seconds=timeout_seconds,
+        replica_size=config.parallel.tp,
         alone=elastic.detach,
         suffixes=is_wanted(config.overlap, elastic, config.parallel.ep),
     )

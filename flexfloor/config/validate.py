@@ -90,7 +90,7 @@ def _replicas(config: Config) -> None:
 
 
 def _shrinking(config: Config) -> None:
-    check_rungs(config.elastic, config.parallel.ep)
+    check_rungs(config.elastic, config.parallel.ep, config.parallel.tp)
     check_overlap(config.overlap, config.elastic, config.parallel.ep)
 
 
@@ -116,7 +116,7 @@ def _mini_batches(config: Config) -> None:
 
 def _kv_budget(config: Config) -> None:
     data, budget = config.data, config.rollout.kv_budget_bytes
-    per_token = model_kv_bytes_per_token(config.model)
+    per_token = model_kv_bytes_per_token(config.model, config.parallel.tp)
     longest = data.max_prompt_length + data.max_response_length
     allowed = (
         f"{longest * per_token} or more, for one sequence of data.max_prompt_length + "
