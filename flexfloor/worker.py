@@ -129,11 +129,11 @@ def _engine(
 
 def _training_bytes(config: Config, model: GPTModel) -> int:
     """That training keeps on this rank; its optimizer and reference policy are made after the engine."""
-    world, ep, on_cpu = dist.get_world_size(), config.parallel.ep, is_cpu_host()
+    world, on_cpu = dist.get_world_size(), is_cpu_host()
     return training_bytes(
         model,
-        dense_copies=1 if on_cpu else world,
-        expert_copies=1 if on_cpu else world // ep,
+        dense_copies=1 if on_cpu else world // config.parallel.tp,
+        expert_copies=1 if on_cpu else world // config.parallel.ep,
         keeps_reference=on_cpu and (config.actor.use_kl_loss or config.algorithm.use_kl_in_reward),
     )
 
@@ -148,7 +148,7 @@ def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
         timeout_seconds=timeout_seconds,
         replica_size=config.parallel.tp,
         alone=elastic.detach,
-        suffixes=is_wanted(config.overlap, elastic, config.parallel.ep),
+        suffixes=is_wanted(config.overlap, elastic, config.parallel.ep, config.parallel.tp),
     )
 
 

@@ -91,7 +91,7 @@ def _replicas(config: Config) -> None:
 
 def _shrinking(config: Config) -> None:
     check_rungs(config.elastic, config.parallel.ep, config.parallel.tp)
-    check_overlap(config.overlap, config.elastic, config.parallel.ep)
+    check_overlap(config.overlap, config.elastic, config.parallel.ep, config.parallel.tp)
 
 
 def _known_lengths(config: Config) -> None:

@@ -11,7 +11,7 @@ POLICIES = ("never", "idle", "greedy", "guided")
 
 @dataclass(kw_only=True)
 class ElasticConfig:
-    """Release of ranks during a rollout: those of a replica together, one rank each where parallel.tp is 1."""
+    """Release of ranks during a rollout, those of a replica together: one rank where parallel.tp is 1."""
 
     policy: str = "never"
     """`guided` weighs what each rung would cost in seconds and in rank-seconds, by what is expected of the

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from flexfloor import heartbeat
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.replica import Replica
+from flexfloor.elastic.rows_dispatcher import RowsDispatcher
 
 
 class ElasticMoELayer(MoELayer):
@@ -42,6 +43,9 @@ class ElasticMoELayer(MoELayer):
         """
         assert pg_collection is None or pg_collection is groups, "the layer and its spec name other groups"
         super().__init__(config, submodules, pg_collection=groups, **kwargs)
+        if config.sequence_parallel and config.moe_token_dispatcher_type == "alltoall":
+            held = (self.num_local_experts, self.local_expert_indices)
+            self.token_dispatcher = RowsDispatcher(*held, config=config, pg_collection=groups)
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Megatron's own, with a beat on the way forward and one on the way back: a pass may be long."""

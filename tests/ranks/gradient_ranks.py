@@ -84,12 +84,24 @@ def build(ep_size, dtype="float64", name="mixtral", tp_size=1, **shape):
     """(ddp, groups) with weights large enough that routing and attention matter; `shape` adds settings."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
-    from flexfloor.models.config import ModelConfig
     from flexfloor.train.optimizer import build_ddp
 
     parallel.initialize(ep_size=ep_size, tp_size=tp_size, seed=0, timeout_seconds=60)
+    config = model_config(dtype, name, **shape)
+    groups = parallel.groups()
+    model = build_model(config, vocab_size=reference.VOCAB, max_sequence_length=32, groups=groups)
+    for buffer_name, bias in model.named_buffers():
+        if buffer_name.endswith("expert_bias"):
+            bias.copy_(torch.tensor(reference.EXPERT_BIAS))
+    return build_ddp(model, groups), groups
+
+
+def model_config(dtype="float64", name="mixtral", **shape):
+    """The `model` section of `build`."""
+    from flexfloor.models.config import ModelConfig
+
     family = reference.FAMILIES[name]
-    config = ModelConfig(
+    return ModelConfig(
         family=name.partition(",")[0],
         **family.settings() | shape,
         num_layers=reference.LAYERS,
@@ -102,12 +114,6 @@ def build(ep_size, dtype="float64", name="mixtral", tp_size=1, **shape):
         init_std=0.4,
         dtype=dtype,
     )
-    groups = parallel.groups()
-    model = build_model(config, vocab_size=reference.VOCAB, max_sequence_length=32, groups=groups)
-    for buffer_name, bias in model.named_buffers():
-        if buffer_name.endswith("expert_bias"):
-            bias.copy_(torch.tensor(reference.EXPERT_BIAS))
-    return build_ddp(model, groups), groups
 
 
 def make_step(ddp, groups, case, **optim):

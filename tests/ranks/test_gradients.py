@@ -27,24 +27,24 @@ from gradient_ranks import (
 
 from flexfloor.launch import run_ranks
 
+# By family: ranks, EP size, TP size.
 LAYOUTS = {
-    "mixtral": [
-        (1, 1, 1),
-        (2, 1, 1),
-        (2, 2, 1),
-        (4, 1, 1),
-        (4, 2, 1),
-        (4, 4, 1),
-        (2, 2, 2),
-        (4, 2, 2),
-        (4, 4, 2),
-    ],
-    "qwen3_moe": [(1, 1, 1), (4, 2, 1), (2, 2, 2), (4, 4, 2)],
+    "mixtral": [(1, 1, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (4, 4, 1), (4, 4, 2)],
+    "qwen3_moe": [(1, 1, 1), (4, 2, 1)],
     "qwen3_moe, shares as they are": [(2, 2, 1)],
-    "deepseek_v3": [(1, 1, 1), (4, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 4)],
+    "deepseek_v3": [(1, 1, 1), (4, 2, 1), (2, 2, 2)],
 }
-"""By family: ranks, EP size, TP size."""
+SLOW_LAYOUTS = {
+    "mixtral": [(2, 2, 2), (4, 2, 2)],
+    "qwen3_moe": [(2, 2, 2), (4, 4, 2)],
+    "deepseek_v3": [(4, 2, 2), (4, 4, 2), (4, 4, 4)],
+}
 RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
+RUNS += [
+    pytest.param((name, *layout), marks=pytest.mark.slow)
+    for name, layouts in SLOW_LAYOUTS.items()
+    for layout in layouts
+]
 
 
 @pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world{} ep{} tp{}".format(*run))
