@@ -24,9 +24,21 @@ PROMPTS = [
 ]
 
 
-def planner(*words: str, rank: int = 0) -> Planner:
+def planner(*words: str, rank: int = 0, tp_size: int = 1) -> Planner:
     config = compose(["recipe=tiny-mixtral", *words])
-    layout = Layout(world_size=4, rank=rank, ep_size=4, ep_rank=rank, edp_size=1, edp_rank=0, ep_index=0)
+    layout = Layout(
+        world_size=4,
+        rank=rank,
+        tp_size=tp_size,
+        tp_rank=rank % tp_size,
+        dp_size=4 // tp_size,
+        dp_rank=rank // tp_size,
+        ep_size=4,
+        ep_rank=rank,
+        edp_size=1,
+        edp_rank=0,
+        ep_index=0,
+    )
     return Planner(config, layout)
 
 
