@@ -15,12 +15,21 @@ WAYS = [
 PLAIN = [way | {"path": "reference"} for way in WAYS]
 
 
+def spreading(model):
+    """Which modules spread rows over a replica, as they do for training and not in a rollout."""
+    switches = ("sequence_parallel", "scatter_to_sequence_parallel", "replica")
+    return [[getattr(module, name, None) for name in switches] for module in model.modules()]
+
+
 def generate_ways(ep_size, tp_size, ways):
     """By family: what `generate` gives for each way, and how many responses this rank was handed."""
     found = {}
     for name in ranks.FAMILIES:
         model, handed = ranks.new_model(ep_size, "float64", name, tp_size=tp_size), []
+        before = spreading(model)
         found[name] = [ranks.generate(model, on_finished=handed.append, **way) for way in ways], len(handed)
+        assert spreading(model) == before, "training would spread other rows"
+        assert model.config.sequence_parallel == (tp_size > 1)
         parallel.destroy()
     return found
 
