@@ -9,10 +9,10 @@ from flexfloor import parallel
 from flexfloor.launch import run_ranks
 
 WAYS = [
-    {"path": "reference", "deal": "last rank", "max_live": 6},
+    {"path": "reference", "deal": "last rank"},
     {"path": "fast", "deal": "by response", "kv_budget_bytes": 32_000, "sampling": {"top_p": 0.9}},
 ]
-PLAIN = [way | {"path": "reference"} for way in WAYS]
+PLAIN = [WAYS[0], {"path": "reference", "deal": "by prompt", "sampling": {"top_p": 0.9}}]
 
 
 def spreading(model):
