@@ -5,13 +5,11 @@ gated network stacks its gate and its up projection in one matrix, and each of t
 else lies on every rank of a replica, and experts are cut by nobody.
 
 Invariants:
-- `join` of all ranks' `piece`s is the whole tensor again.
-- Pieces do not depend on the parameters' values: a model of any layout has the same whole tensors.
+- The pieces of a replica's ranks are the whole tensor, each number once, where Megatron looks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,11 +45,6 @@ class Cut:
         parts = whole.chunk(self.stacked, self.dim)
         mine = [part.chunk(self.group.size(), self.dim)[self.group.rank()] for part in parts]
         return mine[0] if len(mine) == 1 else torch.cat(mine, self.dim)
-
-    def join(self, pieces: Sequence[Tensor]) -> Tensor:
-        """The whole tensor of all ranks' parts, in the order of the group."""
-        stacks = zip(*(piece.chunk(self.stacked, self.dim) for piece in pieces), strict=True)
-        return torch.cat([part for stack in stacks for part in stack], self.dim)
 
 
 def cuts_of(model: nn.Module) -> dict[str, Cut]:

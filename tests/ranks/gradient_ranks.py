@@ -116,6 +116,12 @@ def model_config(dtype="float64", name="mixtral", **shape):
     )
 
 
+def joined(cut, pieces):
+    """The whole tensor of which the ranks of a replica have these pieces."""
+    stacks = zip(*(piece.chunk(cut.stacked, cut.dim) for piece in pieces), strict=True)
+    return torch.cat([part for stack in stacks for part in stack], cut.dim)
+
+
 def make_step(ddp, groups, case, **optim):
     from flexfloor.train.config import ActorConfig, OptimConfig
     from flexfloor.train.objective import grpo_objective, sft_objective
@@ -159,7 +165,7 @@ def named(ddp, read):
         if name in cuts:
             pieces = [None] * cuts[name].group.size()
             dist.all_gather_object(pieces, value, group=cuts[name].group)
-            value = cuts[name].join(pieces)
+            value = joined(cuts[name], pieces)
         found[name] = value.numpy().copy()
     return found
 
