@@ -150,14 +150,16 @@ def test_log_probabilities_are_the_same_but_for_rounding(name):
             assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-12), (way, key)
 
 
+@pytest.mark.parametrize(
+    "layout", [(1, 1, 1), (2, 2, 1), *(pytest.param(each, marks=pytest.mark.slow) for each in SPLIT)], ids=str
+)
 @every_family
-def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name):
+def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name, layout):
     expected = plain(name, "float32")
-    for layout in ((1, 1, 1), (2, 2, 1)):
-        for way, responses in generated(*layout, "float32", name)[0].items():
-            assert tokens(responses) == tokens(expected), way
-            for key, response in responses.items():
-                assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
+    for way, responses in generated(*layout, "float32", name)[0].items():
+        assert tokens(responses) == tokens(expected), way
+        for key, response in responses.items():
+            assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
 
 
 @every_family
