@@ -169,10 +169,7 @@ def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool
     path = Path(path)
     complaint = f"cannot load {path}"
     on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
-    folder, wanted = (
-        path / (_REFERENCE if of_reference else WEIGHTS),
-        _sharded_weights(model),
-    )
+    folder, wanted = path / (_REFERENCE if of_reference else WEIGHTS), _sharded_weights(model)
     _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED, complaint)
 
 

@@ -237,7 +237,9 @@ def first_update_after_recompute(ep_size):
     return make_step(ddp, groups, make_case(budget=16)).update(samples)
 
 
-def own_samples(ep_size):
-    ddp, groups = build(ep_size)
-    mine = as_samples(NINE[: 4 + groups.dp_cp.rank()], "grpo")
+def own_samples(ep_size, tp_size):
+    import torch.distributed as dist
+
+    ddp, groups = build(ep_size, tp_size=tp_size)
+    mine = as_samples(NINE[: 4 + dist.get_rank()], "grpo")
     make_step(ddp, groups, make_case()).update(mine)

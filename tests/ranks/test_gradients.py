@@ -194,6 +194,7 @@ def test_first_ratio_is_exactly_one_after_recompute():
         assert metrics["actor/pg_clipfrac"] == 0.0
 
 
-def test_ranks_with_different_samples_stop_instead_of_hanging():
+@pytest.mark.parametrize("tp_size", [1, 2])
+def test_ranks_with_different_samples_stop_instead_of_hanging(tp_size):
     with pytest.raises(Exception, match="ranks hold different samples"):
-        run_ranks(own_samples, 2, 2, total_timeout_seconds=120, threads_per_rank=1)
+        run_ranks(own_samples, 2, 2, tp_size, total_timeout_seconds=120, threads_per_rank=1)
