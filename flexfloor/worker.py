@@ -117,6 +117,7 @@ def _engine(
     return RolloutEngine(
         model,
         group=groups.ep,
+        tp_group=groups.tp,
         rollout=config.rollout,
         eos_id=tokenizer.eos_token_id,
         decode=partial(decode_tokens, tokenizer),
@@ -129,18 +130,18 @@ def _engine(
 
 def _training_bytes(config: Config, model: GPTModel) -> int:
     """That training keeps on this rank; its optimizer and reference policy are made after the engine."""
-    world, ep, on_cpu = dist.get_world_size(), config.parallel.ep, is_cpu_host()
+    world, on_cpu = dist.get_world_size(), is_cpu_host()
     return training_bytes(
         model,
-        dense_copies=1 if on_cpu else world,
-        expert_copies=1 if on_cpu else world // ep,
+        dense_copies=1 if on_cpu else world // config.parallel.tp,
+        expert_copies=1 if on_cpu else world // config.parallel.ep,
         keeps_optimizer=on_cpu or not config.actor.offload_optimizer,
         keeps_reference=on_cpu and (config.actor.use_kl_loss or config.algorithm.use_kl_in_reward),
     )
 
 
 def _detaches(config: Config) -> bool:
-    return may_detach(config.overlap, config.elastic, config.parallel.ep)
+    return may_detach(config.overlap, config.elastic, config.parallel.ep, config.parallel.tp)
 
 
 def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
@@ -151,8 +152,9 @@ def _ladder(config: Config, groups: ProcessGroupCollection) -> Ladder | None:
         groups.ep,
         elastic.rungs,
         timeout_seconds=timeout_seconds,
+        replica_size=config.parallel.tp,
         alone=_detaches(config),
-        suffixes=is_wanted(config.overlap, elastic, config.parallel.ep),
+        suffixes=is_wanted(config.overlap, elastic, config.parallel.ep, config.parallel.tp),
     )
 
 

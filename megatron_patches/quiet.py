@@ -57,6 +57,25 @@ EXPECTED_WARNINGS: tuple[tuple[type[Warning], str, str], ...] = (
     ),
     (
         FutureWarning,
+        "torch.distributed.c10d_logger",
+        "`torch.distributed.reduce_scatter_tensor` is deprecated. "
+        "Please use `torch.distributed.reduce_scatter_single` instead.",
+    ),
+    # Of experts, which tensor parallelism does not cut, and of streams that a CPU has none of.
+    (
+        UserWarning,
+        "megatron.core.tensor_parallel.layers",
+        "`sequence_parallel` is set to `True`, but tensor model parallel size is 1. "
+        "Disabling sequence parallel.",
+    ),
+    (
+        UserWarning,
+        "megatron.core.tensor_parallel.layers",
+        "When using sequence parallelism it is recommended to set the environment variable "
+        "CUDA_DEVICE_MAX_CONNECTIONS to 1 for maximum speedup",
+    ),
+    (
+        FutureWarning,
         "megatron.core.dist_checkpointing.strategies.torch",
         "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",
     ),

@@ -17,6 +17,7 @@ from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
 from flexfloor.elastic.config import check_rungs
+from flexfloor.models.tp_fit import check_tp_fit
 from flexfloor.overlap.config import check_overlap
 from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
@@ -28,6 +29,7 @@ def validate(config: Config) -> None:
         finite_numbers,
         _ranks_by_groups,
         _experts_by_ranks,
+        _replicas,
         _shrinking,
         _known_lengths,
         _groups_of_responses,
@@ -83,9 +85,13 @@ def _experts_by_ranks(config: Config) -> None:
     require(experts % ep == 0, "model.num_experts", experts, f"a multiple of parallel.ep = {ep}")
 
 
+def _replicas(config: Config) -> None:
+    check_tp_fit(config.model, config.parallel.tp)
+
+
 def _shrinking(config: Config) -> None:
-    check_rungs(config.elastic, config.parallel.ep)
-    check_overlap(config.overlap, config.elastic, config.parallel.ep)
+    check_rungs(config.elastic, config.parallel.ep, config.parallel.tp)
+    check_overlap(config.overlap, config.elastic, config.parallel.ep, config.parallel.tp)
 
 
 def _known_lengths(config: Config) -> None:
@@ -110,7 +116,7 @@ def _mini_batches(config: Config) -> None:
 
 def _kv_budget(config: Config) -> None:
     data, budget = config.data, config.rollout.kv_budget_bytes
-    per_token = model_kv_bytes_per_token(config.model)
+    per_token = model_kv_bytes_per_token(config.model, config.parallel.tp)
     longest = data.max_prompt_length + data.max_response_length
     allowed = (
         f"{longest * per_token} or more, for one sequence of data.max_prompt_length + "

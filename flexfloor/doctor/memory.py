@@ -104,7 +104,7 @@ def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host:
 def kv_bytes(config: Config) -> int:
     """Bytes of the KV cache of one rank: its live sequences at full length, within the budget."""
     model, data, rollout = config.model, config.data, config.rollout
-    per_token = model_kv_bytes_per_token(model)
+    per_token = model_kv_bytes_per_token(model, config.parallel.tp)
     longest = data.max_prompt_length + data.max_response_length
     return min(rollout.kv_budget_bytes, rollout.max_live_sequences * longest * per_token)
 

@@ -14,6 +14,7 @@ from flexfloor.doctor.machine import GIB
 from flexfloor.doctor.memory import PROCESS_BYTES, rank_bytes
 from flexfloor.doctor.types import Verdict
 from flexfloor.errors import ConfigError
+from flexfloor.models.tp_fit import check_vocabulary_fit
 from flexfloor.preflight import check_host
 
 
@@ -27,6 +28,7 @@ def judge(name: str, overrides: list[str], config_dir: Path | None = None) -> Ve
     try:
         check_host(config)
         vocab_size = embedding_rows(config.model.vocab_size, load_tokenizer(config.tokenizer.path))
+        check_vocabulary_fit(vocab_size, config.parallel.tp)
     except ConfigError as error:
         return Verdict(name=name, ranks=ranks, complaint=str(error))
     return _judge_size(name, config, vocab_size, ranks)

@@ -66,10 +66,10 @@ class RankMemory:
 
 
 def need_of_rung(standings: Sequence[Standing], rung: int, *, longest: int, kv_tokens_per_rank: int) -> Need:
-    """What the fullest of the first `rung` ranks needs once the others have left.
+    """What a rank of the fullest of the first `rung` replicas needs once the others have left.
 
     Args:
-        standings: of the active ranks, by position.
+        standings: of the active replicas, by position.
         longest: tokens of the greatest sequence.
         kv_tokens_per_rank: room of a rank's cache.
     """
@@ -85,14 +85,14 @@ def need_of_rung(standings: Sequence[Standing], rung: int, *, longest: int, kv_t
     )
 
 
-def fits(hosted: Sequence[int], rung: int, hostable: int) -> bool:
-    """Whether the first `rung` ranks can host all experts.
+def fits(hosted: Sequence[int], num_ranks: int, hostable: int) -> bool:
+    """Whether the first `num_ranks` ranks can host all experts.
 
     Args:
         hosted: experts of each active rank, by position; those that stay keep theirs.
-        hostable: experts that a rank of the rung can host.
+        hostable: experts that a rank that stays can host.
     """
-    return max(hosted[:rung]) <= hostable and sum(hosted) <= rung * hostable
+    return max(hosted[:num_ranks]) <= hostable and sum(hosted) <= num_ranks * hostable
 
 
 def fitting_rungs(
@@ -107,12 +107,13 @@ def fitting_rungs(
     """Those of `rungs` below the present size whose ranks have the memory; the smallest is the floor.
 
     Args:
-        hosted, standings: of the active ranks, by position.
+        hosted: of the active ranks, by position; as many to each replica.
+        standings: of the active replicas, by position.
     """
-    found = []
+    found, replica_size = [], len(hosted) // len(standings)
     for rung in rungs:
         if rung < len(standings):
             need = need_of_rung(standings, rung, longest=longest, kv_tokens_per_rank=kv_tokens_per_rank)
-            if fits(hosted, rung, memory.hostable(need)):
+            if fits(hosted, rung * replica_size, memory.hostable(need)):
                 found.append(rung)
     return found

@@ -1,7 +1,8 @@
 """The order in which ranks leave an expert group, and a process group for each size on the way.
 
 The highest position leaves first, so that every rung is a prefix, and those that a rung released are a
-suffix. A group that detaches goes on as groups of one rank each.
+suffix. A group that detaches goes on as groups of one rank each. What leaves is a whole replica, the ranks
+that hold one copy of the dense weights between them; positions and rungs count replicas.
 
 Invariants:
 - All groups are made once, at the start, in one order on all ranks: making communicators while others wait
@@ -23,10 +24,10 @@ class Ladder:
     """The rungs of this rank's expert group."""
 
     position: int
-    """Of this rank in its expert group."""
+    """Of this rank's replica in its expert group."""
     groups: Mapping[int, dist.ProcessGroup]
-    """By size: the group of the first so many positions; the whole group among them. A rank is a member of
-    those that are larger than its position."""
+    """By size: the group of all ranks of the first so many positions; the whole group among them. A rank is a
+    member of those that are larger than its position."""
     alone: dist.ProcessGroup | None = None
     """Of this rank by itself; not made = the group cannot detach."""
     suffixes: Mapping[int, dist.ProcessGroup] = field(default_factory=dict)
@@ -35,8 +36,13 @@ class Ladder:
 
     @property
     def size(self) -> int:
-        """Ranks of the whole expert group."""
+        """Replicas of the whole expert group."""
         return max(self.groups)
+
+    @property
+    def replica_size(self) -> int:
+        """Ranks of a replica."""
+        return self.groups[self.size].size() // self.size
 
     @property
     def rungs(self) -> list[int]:
@@ -49,6 +55,7 @@ def make_ladder(
     rungs: Sequence[int],
     *,
     timeout_seconds: float,
+    replica_size: int = 1,
     alone: bool = False,
     suffixes: bool = False,
 ) -> Ladder:
@@ -57,22 +64,24 @@ def make_ladder(
     Args:
         group: this rank's expert group.
         rungs: sizes to make, below the group's; none = every size.
+        replica_size: neighbouring ranks that leave together.
         alone: whether each rank gets a group by itself.
         suffixes: whether those that a rung releases get a group.
     """
     members: list = [None] * dist.get_world_size()
     dist.all_gather_object(members, tuple(dist.get_process_group_ranks(group)))
-    own, position = members[dist.get_rank()], group.rank()
-    sizes = sorted(rungs or range(1, group.size()), reverse=True)
+    own, size = members[dist.get_rank()], group.size() // replica_size
+    sizes = sorted(rungs or range(1, size), reverse=True)
     made: dict[tuple[int, ...], dist.ProcessGroup] = {}
     for ranks in sorted(set(members)):
-        parts = [ranks[:rung] for rung in sizes]
-        parts += [ranks[rung:] for rung in sizes if suffixes] + [(rank,) for rank in ranks if alone]
+        parts = [ranks[: rung * replica_size] for rung in sizes]
+        parts += [ranks[rung * replica_size :] for rung in sizes if suffixes]
+        parts += [(rank,) for rank in ranks if alone]
         for part in dict.fromkeys(parts):
             made[part] = dist.new_group(part, timeout=timedelta(seconds=timeout_seconds))
     return Ladder(
-        position=position,
-        groups={group.size(): group} | {rung: made[own[:rung]] for rung in sizes},
-        alone=made[own[position],] if alone else None,
-        suffixes={rung: made[own[rung:]] for rung in sizes if suffixes},
+        position=group.rank() // replica_size,
+        groups={size: group} | {rung: made[own[: rung * replica_size]] for rung in sizes},
+        alone=made[dist.get_rank(),] if alone else None,
+        suffixes={rung: made[own[rung * replica_size :]] for rung in sizes if suffixes},
     )

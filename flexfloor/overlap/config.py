@@ -34,7 +34,7 @@ class OverlapConfig:
         return self.micro_batch_tokens or max(1, micro_batch_tokens // SHARE)
 
 
-def obstacle(elastic: ElasticConfig, ep_size: int) -> str:
+def obstacle(elastic: ElasticConfig, ep_size: int, tp_size: int) -> str:
     """Why no rank can begin early under these settings, in words; empty if it can."""
     if elastic.policy == "never":
         return "elastic.policy=never releases no rank"
@@ -42,22 +42,25 @@ def obstacle(elastic: ElasticConfig, ep_size: int) -> str:
         return "elastic.detach=true lets ranks go in no order, so that they form no lease"
     if ep_size == 1:
         return "parallel.ep=1 has no rank to release"
+    if tp_size > 1:
+        return f"parallel.tp={tp_size} cuts dense layers over ranks, which leases do not support"
     return ""
 
 
-def check_overlap(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) -> None:
+def check_overlap(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int, tp_size: int) -> None:
     """Raise `ConfigError` where early training is asked for and cannot be."""
-    reason = obstacle(elastic, ep_size)
+    reason = obstacle(elastic, ep_size, tp_size)
     require(overlap.mode != "on" or not reason, "overlap.mode", overlap.mode, f"off or auto: {reason}")
 
 
-def may_detach(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) -> bool:
+def may_detach(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int, tp_size: int) -> bool:
     """Whether ranks may part."""
     if elastic.detach is None:
-        return elastic.policy == "guided" and not is_wanted(overlap, elastic, ep_size)
+        is_free = tp_size == 1 and not is_wanted(overlap, elastic, ep_size, tp_size)
+        return elastic.policy == "guided" and is_free
     return elastic.detach
 
 
-def is_wanted(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int) -> bool:
+def is_wanted(overlap: OverlapConfig, elastic: ElasticConfig, ep_size: int, tp_size: int) -> bool:
     """Whether leases may be opened at all."""
-    return overlap.mode != "off" and not obstacle(elastic, ep_size)
+    return overlap.mode != "off" and not obstacle(elastic, ep_size, tp_size)

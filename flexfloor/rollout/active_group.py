@@ -1,7 +1,8 @@
 """The ranks of an expert group that still generate, as one of them sees it, and how they become fewer.
 
-A group that detaches becomes as many groups of one rank as have something left. A rank's index in its
-group is its position until then, and 0 afterwards.
+A group that detaches becomes as many groups of one rank as have something left. A rank's index in its group
+is its position until then, and 0 afterwards. Positions and sizes count replicas, of which all ranks stay or
+leave together; a sequence moves between ranks of the same place in their replicas, each with its own heads.
 
 Invariants:
 - All active ranks decide the same from the same exchanged numbers.
@@ -14,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch.distributed as dist
 from torch import nn
@@ -29,7 +31,7 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
-from flexfloor.schedule.shrink import Standing, Step, detaches, hand_over, next_size
+from flexfloor.schedule.shrink import Handover, Standing, Step, detaches, hand_over, next_size
 from flexfloor.schedule.slots import Room
 
 
@@ -63,16 +65,18 @@ class ActiveGroup:
         self.ladder, self.elastic, self.size = ladder, elastic, ladder.size
         self.sequences_per_rank = elastic.sequences_per_rank or sequences_per_rank
         self.index = ladder.position
-        """Of this rank in the active group."""
+        """Of this rank's replica in the active group."""
         self.num_generating = ladder.size
-        """Ranks that generate; of a group that has detached, those that did when it parted."""
+        """Replicas that generate; of a group that has detached, those that did when it parted."""
         self.is_released = self.is_detached = False
         self.expert_load: list[int] = []
         """Rows of all ranks that chose each expert until the last shrink."""
         self.finished_elsewhere = 0
         """Responses that ended on ranks of which no more is heard, as far as is known."""
         self.hosted = hosted_at_home(model)
-        self.placement = home_placement(len(self.hosted) * ladder.size, ladder.size)
+        self.replica_size = ladder.replica_size
+        num_ranks = ladder.size * self.replica_size
+        self.placement = home_placement(len(self.hosted) * num_ranks, num_ranks)
         self._pushed: list[dist.ProcessGroup] = []
 
     @property
@@ -83,13 +87,18 @@ class ActiveGroup:
             return self.ladder.alone
         return self.ladder.groups[self.size]
 
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that generate, as `num_generating`."""
+        return self.num_generating * self.replica_size
+
     def is_due(self, passes: int) -> bool:
         """Whether a decision follows pass number `passes`."""
         decides = self.elastic.policy != "never" or self.guide is not None
         return decides and self.size > 1 and passes % self.elastic.interval == 0
 
     def standings(self, batch: LiveBatch, num_finished: int) -> list[Standing]:
-        """What each active rank says of itself; one exchange."""
+        """What each active replica says of itself; one exchange."""
         own = Standing(
             unfinished=len(batch.unfinished()),
             kv_tokens=batch.kv_tokens(),
@@ -98,11 +107,11 @@ class ActiveGroup:
             waiting=batch.num_waiting,
             alive=self.guide.alive(batch.unfinished()) if self.guide else (),
         )
-        return [Standing.of(integers) for integers in self.exchange(own.integers())]
+        return [Standing.of(told) for told in self.exchange(own.integers())[:: self.replica_size]]
 
     def decide(self, standings: Sequence[Standing]) -> Step:
-        """How many ranks go on, and whether each by itself."""
-        hosted = [len(self.placement.hosted_by(position)) for position in range(self.size)]
+        """How many replicas go on, and whether each by itself."""
+        hosted = [len(self.placement.hosted_by(rank)) for rank in range(self.size * self.replica_size)]
         rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
         if self.elastic.policy == "guided":
             assert self.guide is not None
@@ -126,20 +135,21 @@ class ActiveGroup:
     def shrink(
         self, size: int, standings: Sequence[Standing], batch: LiveBatch, expert_load: Sequence[int]
     ) -> Arrived:
-        """Go on with the first `size` ranks: leavers hand over, stayers take sequences and experts.
+        """Go on with the first `size` replicas: leavers hand over, stayers take sequences and experts.
 
         Args:
             expert_load: rows that chose each expert on this rank so far.
         """
         self.expert_load = [sum(each) for each in zip(*self.exchange(list(expert_load)), strict=True)]
         need = self._need(standings, size)
-        after = shrunk(self.placement, size, self.expert_load, hostable=self.memory.hostable(need))
+        staying, hostable = size * self.replica_size, self.memory.hostable(need)
+        after = shrunk(self.placement, staying, self.expert_load, hostable=hostable)
         self.is_released = leaves = self.index >= size
         if not leaves:
             batch.resize(need.kv_tokens)
         arrived = migrate(
             expert_moves(self.placement, after),
-            hand_over(standings, size),
+            self._by_rank(hand_over(standings, size)),
             hosted=self.hosted,
             leaving=take_out(batch.give_up(), batch.cache) if leaves else [],
             dtype=batch.cache.dtype,
@@ -160,7 +170,7 @@ class ActiveGroup:
         given = sum(each.count for each in handovers if each.source == self.index)
         arrived = migrate(
             [],
-            handovers,
+            self._by_rank(handovers),
             hosted=self.hosted,
             leaving=take_out(batch.give_waiting(given), batch.cache),
             dtype=batch.cache.dtype,
@@ -215,6 +225,14 @@ class ActiveGroup:
     @property
     def _limits(self) -> dict[str, int]:
         return {"longest": self.room.sizes[-1], "kv_tokens_per_rank": self.room.tokens}
+
+    def _by_rank(self, handovers: Sequence[Handover]) -> list[Handover]:
+        """From replica to replica, as what ranks at this one's place in theirs do."""
+        size, place = self.replica_size, self.group.rank() % self.replica_size
+        return [
+            replace(each, source=each.source * size + place, target=each.target * size + place)
+            for each in handovers
+        ]
 
     def exchange(self, values: list[int]) -> list[list[int]]:
         """Every active rank's `values`, by position."""

@@ -39,6 +39,8 @@ class PassRows:
         """
         self.decoding, self.joining, self.device = decoding, joining, device
         ids = [sequence.token_ids[-1] for sequence in decoding]
+        self.newest_sum = sum(ids)
+        """Of the decoding rows' tokens, to tell whether two ranks have the same."""
         for sequence in joining:
             ids += [*sequence.request.prompt_ids, *sequence.token_ids]
         self.input_ids_T = torch.tensor(ids, dtype=torch.long, device=device)

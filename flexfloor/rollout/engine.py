@@ -1,7 +1,8 @@
 """Continuous batching on the training model: sequences join and leave at any pass.
 
-All ranks of an expert group run the same passes. Before each they exchange how many rows each has;
-a rank without rows takes part with none, and generation ends when nobody has rows.
+All ranks of an expert group run the same passes. Before each they exchange how many rows each has; a rank
+without rows takes part with none, and generation ends when nobody has rows. With tensor parallelism the
+ranks of a replica are given the same requests, and its first rank returns the responses.
 
 Invariants:
 - Tokens depend on weights, prompt, seed, uid and response index only: not on batch, order or rank.
@@ -26,6 +27,7 @@ from flexfloor.elastic.floor import UNLIMITED, Need
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import moe_layers
+from flexfloor.elastic.replica import Replica
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.budget import tokens_in_budget
@@ -60,6 +62,7 @@ class RolloutEngine:
         model: GPTModel,
         *,
         group: dist.ProcessGroup,
+        tp_group: dist.ProcessGroup | None = None,
         rollout: RolloutConfig,
         eos_id: int,
         elastic: ElasticConfig | None = None,
@@ -71,6 +74,7 @@ class RolloutEngine:
         """Args:
         model: Megatron's `GPTModel`, not wrapped.
         group: the expert-parallel group that runs passes together.
+        tp_group: the ranks that the model's heads are spread over; None = this rank has all of them.
         rollout: path, KV budget, what ends a response, and the default sampling.
         eos_id: token that ends a response, unless the rollout ignores it.
         elastic: whether the group shrinks; it does not when not given.
@@ -89,7 +93,10 @@ class RolloutEngine:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
         self.path_name = "reference" if unknown else rollout.path
         self.elastic = elastic or ElasticConfig()
-        self.ladder = ladder or Ladder(position=group.rank(), groups={group.size(): group})
+        self.replica = Replica(tp_group)
+        each = self.replica.size
+        self.ladder = ladder or Ladder(position=group.rank() // each, groups={group.size() // each: group})
+        assert self.ladder.replica_size == each, (self.ladder.replica_size, each)
 
     def generate(
         self,
@@ -104,7 +111,7 @@ class RolloutEngine:
         guidance: Guidance | None = None,
         releases: Releases | None = None,
     ) -> tuple[list[Response], RolloutStats]:
-        """Generate this rank's `requests`; every rank of the group must call, also with none.
+        """Generate the `requests` of this rank's replica; every rank of the group must call, also with none.
 
         A rank that is released returns at once, with the responses that ended on it.
 
@@ -112,14 +119,15 @@ class RolloutEngine:
             requests: in the order of admission; siblings of a prompt share its prefill when adjacent.
             seed: with uid, response index and position it fixes the sampled tokens.
             sampling: instead of the rollout's own temperature, top-p and top-k.
-            on_finished: called with each response as soon as it ends.
+            on_finished: called with each response as soon as it ends, on the first rank of its replica.
             on_pass: called before each pass with the group's progress.
             on_shrink: opened around each shrink.
             predict: a schedule's own, by which waiting requests are admitted.
             guidance: a schedule's; needed where elastic.policy is guided, alike on all ranks but its outlook.
             releases: told of ranks that leave; not of those of a group that detaches.
 
-        Returns: the responses in the order in which they ended, and what this rank did.
+        Returns: the responses in the order in which they ended, on the first rank of their replica, and what
+        this rank did.
 
         Raises ConfigError when the KV budget does not hold one of the sequences, or the memory budget not
         what every rank needs.
@@ -165,9 +173,9 @@ class RolloutEngine:
         self.require_memory(longest)
         num_experts = self.model.config.num_moe_experts
         load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
-        path: FastPath | ReferencePath = ReferencePath(self.model, load)
+        path: FastPath | ReferencePath = ReferencePath(self.model, load, self.replica)
         if self.path_name == "fast":
-            path = FastPath(self.model, load, num_positions=longest)
+            path = FastPath(self.model, load, self.replica, num_positions=longest)
         room = self._room(longest)
         batch = self._new_batch(requests, room, seed, sampling, predict)
         most = max(1, min(most, self.rollout.max_live_sequences))
@@ -181,7 +189,7 @@ class RolloutEngine:
             room=room,
             guide=self._guide(guidance, room),
         )
-        return Generation(path, batch, active, load, releases)
+        return Generation(path, batch, active, load, self.replica, releases)
 
     def _guide(self, guidance: Guidance | None, room: Room) -> Guide | None:
         require(

@@ -1,6 +1,6 @@
 """Grouped-query attention of the fast path, straight from a layer's parameters.
 
-Shapes: T rows, H hidden, N query heads, G key/value heads, D channels of a head.
+Shapes: T rows, H hidden, N query heads and G key/value heads of this rank, D channels of a head.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ class FastAttention:
     def __init__(self, attention: RolloutSelfAttention):
         self.layer = attention.layer_number - 1
         self.config = attention.config
+        self.num_groups = attention.num_query_groups_per_partition
         self.qkv = pack(attention.linear_qkv.weight)
         self.projection = pack(attention.linear_proj.weight)
         self.head_norm = _head_norm(attention)
 
     def __call__(self, normed_TH: Tensor, cos: Tensor, sin: Tensor, context: RolloutContext) -> Tensor:
-        """[T, H] of normalised rows; `cos` and `sin` are those of `rotate`."""
+        """[T, H] of normalised rows, the part of this rank's heads; `cos` and `sin` are those of `rotate`."""
         config = self.config
-        G, D = config.num_query_groups, config.kv_channels
-        per_group = config.num_attention_heads // G
+        G, D = self.num_groups, config.kv_channels
+        per_group = config.num_attention_heads // config.num_query_groups
         mixed = self.qkv(normed_TH).view(-1, G, per_group + 2, D)
         turning = mixed[:, :, : per_group + 1]
         if self.head_norm is not None:

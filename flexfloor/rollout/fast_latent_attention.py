@@ -4,8 +4,8 @@ The key up-projection is applied to the query instead of to every cached token, 
 up-projection to the attended latent: all heads then read one latent a token. Joining prompts, whose rows
 are many and whose latents are at hand, expand keys and values as training does.
 
-Shapes: T rows, B decoding rows, N heads, R latent channels, P rotated ones, D = Q + P query channels,
-V value channels, C cached positions.
+Shapes: T rows, B decoding rows, N heads of this rank, R latent channels, P rotated ones, D = Q + P query
+channels, V value channels, C cached positions.
 
 Source: DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.2 (absorption).
 """
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from flexfloor.elastic.replica import Replica
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.packed_attention import attend_packed
 from flexfloor.models.rotary import split_pairs
@@ -27,17 +28,19 @@ from flexfloor.rollout.linear import pack
 class FastLatentAttention:
     """One layer's attention; made when a rollout begins."""
 
-    def __init__(self, attention: RolloutLatentAttention):
+    def __init__(self, attention: RolloutLatentAttention, replica: Replica):
         config = attention.config
         self.layer, self.config, self.scale = attention.layer_number - 1, config, attention.softmax_scale
-        self.heads, self.rotated = config.num_attention_heads, config.qk_pos_emb_head_dim
-        down = [_rotary_rows_split(attention.linear_kv_down_proj.weight, 1, self.rotated)]
+        self.heads, self.rotated = attention.num_attention_heads_per_partition, config.qk_pos_emb_head_dim
+        # All heads read the whole latent, and its rows are few: every rank computes all of them.
+        kept = _whole(attention.linear_kv_down_proj.weight, config.kv_lora_rank + self.rotated, replica)
+        down = [_rotary_rows_split(kept, 1, self.rotated)]
         self.query_latent = config.q_lora_rank
         if config.q_lora_rank is None:
             up = attention.linear_q_proj.weight
         else:
             up = attention.linear_q_up_proj.weight
-            down.insert(0, attention.linear_q_down_proj.weight)
+            down.insert(0, _whole(attention.linear_q_down_proj.weight, config.q_lora_rank, replica))
             self.query_norm = attention.q_layernorm.weight
         self.down = pack(torch.cat(down))
         self.query_up = pack(_rotary_rows_split(up, self.heads, self.rotated))
@@ -49,7 +52,7 @@ class FastLatentAttention:
         self.projection = pack(attention.linear_proj.weight)
 
     def __call__(self, normed_TH: Tensor, cos: Tensor, sin: Tensor, context: RolloutContext) -> Tensor:
-        """[T, H] of normalised rows; `cos` and `sin` are those of `rotate`."""
+        """[T, H] of normalised rows, the part of this rank's heads; `cos` and `sin` are those of `rotate`."""
         plain, turned, latent = self._project(normed_TH, cos, sin)
 
         def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
@@ -90,6 +93,11 @@ class FastLatentAttention:
         expanded = self.expansion(kept).unflatten(-1, (self.heads, -1))
         key, value = expanded.split([config.qk_head_dim, config.v_head_dim], dim=-1)
         return torch.cat((key, shared[:, None].expand(-1, self.heads, -1)), -1), value
+
+
+def _whole(weight: Tensor, num_rows: int, replica: Replica) -> Tensor:
+    """All rows of a weight of which each rank of the replica may hold its part."""
+    return weight if weight.size(0) == num_rows else replica.joined(weight.detach(), 0)
 
 
 def _rotary_rows_split(weight: Tensor, heads: int, rotated: int) -> Tensor:

@@ -17,6 +17,7 @@ from flexfloor.elastic.experts import swiglu_experts
 from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
+from flexfloor.elastic.replica import Replica
 from flexfloor.elastic.router import route_topk, router_logits
 from flexfloor.rollout.linear import Linear, pack
 
@@ -31,7 +32,7 @@ class FastDense:
         self.up, self.down = pack(mlp.linear_fc1.weight), pack(mlp.linear_fc2.weight)
 
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
-        """[T, H]; the rows of other ranks are not looked at."""
+        """[T, H], the part of this rank's columns; the rows of other ranks are not looked at."""
         gate, linear = self.up(normed_TH).chunk(2, -1)
         return self.down(F.silu(gate).mul_(linear))
 
@@ -54,10 +55,11 @@ class LoopedExperts:
 class FastExperts:
     """The experts of one layer that this rank holds, for the rows of all ranks."""
 
-    def __init__(self, layer: ElasticMoELayer, load: ExpertLoad, load_layer: int):
+    def __init__(self, layer: ElasticMoELayer, load: ExpertLoad, load_layer: int, replica: Replica):
         """Args:
         load: counts the rows of each expert, as those of its MoE layer number `load_layer`.
         """
+        self.replica = replica
         self.config, self.load, self.load_layer = layer.config, load, load_layer
         self.router, self.bias = layer.router.weight, layer.router.expert_bias
         is_grouped = isinstance(layer.experts, GroupedExperts)
@@ -70,14 +72,19 @@ class FastExperts:
         self.mix.add(experts)
 
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
-        """[T, H]: every row's routed experts, wherever they are, and its shared ones."""
-        logits_TE = router_logits(normed_TH, self.router, self.config)
+        """[T, H]: every row's routed experts, wherever they are, and its shared ones.
+
+        It is this rank's part: the routed experts of its share of the replica's rows.
+        """
+        num_rows = normed_TH.size(0)
+        mixed = self.replica.spread(self._routed(normed_TH[self.replica.share(num_rows)], rows), num_rows)
+        return mixed if self.shared is None else mixed + self.shared(normed_TH, rows)
+
+    def _routed(self, own_TH: Tensor, rows: RowCounts) -> Tensor:
+        logits_TE = router_logits(own_TH, self.router, self.config)
         probs_TK, expert_TK = route_topk(logits_TE, self.config, self.bias)
         assert rows.can_reach(expert_TK), "a row chose an expert whose host has left"
         self.load.add(self.load_layer, expert_TK)
         if len(rows.counts) == 1:
-            mixed = self.mix(normed_TH, probs_TK, expert_TK)
-        else:
-            gathered = gather_rows(normed_TH, probs_TK, expert_TK, rows)
-            mixed = return_rows(self.mix(*gathered), rows)
-        return mixed if self.shared is None else mixed + self.shared(normed_TH, rows)
+            return self.mix(own_TH, probs_TK, expert_TK)
+        return return_rows(self.mix(*gather_rows(own_TH, probs_TK, expert_TK, rows)), rows)

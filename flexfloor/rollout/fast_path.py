@@ -3,7 +3,8 @@
 Equal to the reference path in float64 up to rounding. It knows layers of RMS norms, grouped-query
 attention with or without normalised queries and keys, latent attention, SwiGLU networks, and SwiGLU
 experts with Megatron's top-k router; `unsupported` says what of a model it does not know, and the
-reference path is taken instead.
+reference path is taken instead. Attention and what follows it give the part of this rank's heads and columns,
+which the layer sums over the replica.
 
 Shapes: T rows, H hidden.
 """
@@ -24,15 +25,15 @@ from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
+from flexfloor.elastic.replica import Replica
 from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.rotary import angles_and_scale
-from flexfloor.models.vocabulary import token_rows
 from flexfloor.rollout.context import RolloutContext
 from flexfloor.rollout.fast_attention import FastAttention, rotary_tables
 from flexfloor.rollout.fast_latent_attention import FastLatentAttention
 from flexfloor.rollout.fast_mlp import FastDense, FastExperts
-from flexfloor.rollout.linear import pack
+from flexfloor.rollout.fast_vocabulary import FastEmbedding, FastOutput
 
 
 def unsupported(model: GPTModel) -> str | None:
@@ -43,7 +44,6 @@ def unsupported(model: GPTModel) -> str | None:
         "linear layers with bias": config.add_bias_linear,
         "experts other than SwiGLU": config.activation_func is not F.silu or not config.gated_linear_unit,
         "a gate of the shared experts": bool(getattr(config, "moe_shared_expert_gate", False)),
-        "tensor parallelism": config.tensor_model_parallel_size > 1,
         "a layer of another kind": not all(_knows(layer) for layer in model.decoder.layers),
     }
     return next((what for what, found in checks.items() if found), None)
@@ -59,9 +59,10 @@ class FastPath:
     """Computes passes from the parameters that the model holds when the path is made."""
 
     @torch.inference_mode()
-    def __init__(self, model: GPTModel, load: ExpertLoad, *, num_positions: int):
+    def __init__(self, model: GPTModel, load: ExpertLoad, replica: Replica, *, num_positions: int):
         """Args:
         load: counts the rows of each expert.
+        replica: of the ranks that the model's heads, columns and words are spread over.
         num_positions: longest sequence, prompt and response, that a pass may hold.
         """
         self.model = model
@@ -69,11 +70,9 @@ class FastPath:
         self.rotary = rotary_tables(angles[:, 0], model.config.params_dtype, scale)  # [positions, 1, D]
         self.layers, num_moe_layers = [], 0
         for layer in model.decoder.layers:
-            self.layers.append(_Layer(layer, model.config, load, num_moe_layers))
+            self.layers.append(_Layer(layer, model.config, load, num_moe_layers, replica))
             num_moe_layers += isinstance(layer.mlp, ElasticMoELayer)
-        tied = model.share_embeddings_and_output_weights
-        output = model.shared_embedding_or_output_weight() if tied else model.output_layer.weight
-        self.output = pack(token_rows(model, output))
+        self.embed, self.output = FastEmbedding(model, replica), FastOutput(model, replica)
 
     @torch.inference_mode()
     def host(self, guests: Mapping[int, Sequence[tuple[Tensor, ...]]]) -> None:
@@ -90,7 +89,7 @@ class FastPath:
     def logits(self, context: RolloutContext, rows: RowCounts) -> Tensor:
         """[wanted, V] logits of the pass's last rows."""
         model = self.model
-        hidden_TH = F.embedding(context.rows.input_ids_T, model.embedding.word_embeddings.weight)
+        hidden_TH = self.embed(context.rows.input_ids_T)
         cos, sin = (table[context.rows.position_ids_T] for table in self.rotary)
         for layer in self.layers:
             heartbeat.beat()
@@ -102,13 +101,18 @@ class FastPath:
 
 
 class _Layer:
-    def __init__(self, layer: Any, config: TransformerConfig, load: ExpertLoad, load_layer: int):
-        self.eps = config.layernorm_epsilon
+    def __init__(
+        self, layer: Any, config: TransformerConfig, load: ExpertLoad, load_layer: int, replica: Replica
+    ):
+        self.eps, self.replica = config.layernorm_epsilon, replica
         self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.pre_mlp_layernorm.weight
-        latent = config.multi_latent_attention
-        self.attend = (FastLatentAttention if latent else FastAttention)(layer.self_attention)
+        self.attend: FastLatentAttention | FastAttention = (
+            FastLatentAttention(layer.self_attention, replica)
+            if config.multi_latent_attention
+            else FastAttention(layer.self_attention)
+        )
         self.mix: FastDense | FastExperts = (
-            FastExperts(layer.mlp, load, load_layer)
+            FastExperts(layer.mlp, load, load_layer, replica)
             if isinstance(layer.mlp, ElasticMoELayer)
             else FastDense(layer.mlp)
         )
@@ -117,10 +121,9 @@ class _Layer:
         self, hidden_TH: Tensor, cos: Tensor, sin: Tensor, context: RolloutContext, rows: RowCounts
     ) -> Tensor:
         if hidden_TH.size(0):
-            hidden_TH = hidden_TH + self.attend(
-                self._normed(hidden_TH, self.attention_norm), cos, sin, context
-            )
-        return hidden_TH + self.mix(self._normed(hidden_TH, self.mlp_norm), rows)
+            attended = self.attend(self._normed(hidden_TH, self.attention_norm), cos, sin, context)
+            hidden_TH = hidden_TH + self.replica.summed(attended)
+        return hidden_TH + self.replica.summed(self.mix(self._normed(hidden_TH, self.mlp_norm), rows))
 
     def _normed(self, hidden_TH: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden_TH, weight.shape, weight, self.eps)

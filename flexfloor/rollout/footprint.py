@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from flexfloor.elastic.expert_banks import Pair, is_even
 from flexfloor.elastic.floor import RankMemory
@@ -22,6 +22,8 @@ from flexfloor.rollout.linear import packed_bytes
 SAMPLING_COPIES = 4
 """Of a sequence's logits, in float64 at most: scaled, narrowed, their probabilities, their noise."""
 NOT_PACKED = ("word_embeddings", "router")
+MADE_WHOLE = "_down_proj"
+"""Latents' weights, of which a rank of a replica takes all rows."""
 
 
 def rank_memory(model: GPTModel, *, budget: int, training: int) -> RankMemory:
@@ -37,7 +39,7 @@ def rank_memory(model: GPTModel, *, budget: int, training: int) -> RankMemory:
     some = min(routed[0])
     copied = _bytes_in_banks(routed) if _is_grouped(model) else packed_bytes
     itemsize = config.params_dtype.itemsize
-    vocab_size = model.embedding.word_embeddings.weight.size(0)
+    vocab_size = model.embedding.word_embeddings.weight.size(0) * config.tensor_model_parallel_size
     return RankMemory(
         budget=budget,
         dense=_dense_bytes(model, homes),
@@ -60,12 +62,17 @@ def _bytes_in_banks(routed: Sequence[Mapping[int, Pair]]) -> Callable[[Tensor], 
 
 
 def row_numbers(config: TransformerConfig) -> int:
-    """Numbers that one row of a pass takes at most: in the experts, or before and after its attention."""
+    """Numbers that one row of a pass takes at most: in the experts, or before and after its attention.
+
+    Of heads and dense columns a rank has its own; a routed expert is whole.
+    """
     hidden, inner = config.hidden_size, config.moe_ffn_hidden_size or config.ffn_hidden_size
+    tp_size = config.tensor_model_parallel_size
     shared = config.moe_shared_expert_intermediate_size or 0
     routed = config.moe_router_topk * (4 * hidden + 6 * inner) + 4 * hidden
     heads = 8 * config.num_attention_heads * max(config.kv_channels, _latent_channels(config))
-    return 4 * hidden + max(routed, heads, 4 * max(shared, config.ffn_hidden_size))
+    dense = 4 * max(shared, config.ffn_hidden_size)
+    return 4 * hidden + max(routed, heads // tp_size, dense // tp_size)
 
 
 def _latent_channels(config: TransformerConfig) -> int:
@@ -74,8 +81,8 @@ def _latent_channels(config: TransformerConfig) -> int:
     return config.kv_lora_rank + config.qk_head_dim + config.qk_pos_emb_head_dim + config.v_head_dim
 
 
-def _dense_bytes(model: nn.Module, homes: set[int]) -> int:
-    tied = model.share_embeddings_and_output_weights
+def _dense_bytes(model: GPTModel, homes: set[int]) -> int:
+    tied, tp_size = model.share_embeddings_and_output_weights, model.config.tensor_model_parallel_size
     total = 0
     for name, weight in model.named_parameters():
         if id(weight) not in homes:
@@ -83,4 +90,6 @@ def _dense_bytes(model: nn.Module, homes: set[int]) -> int:
                 weight.dim() == 2 and (tied or NOT_PACKED[0] not in name) and NOT_PACKED[1] not in name
             )
             total += weight.nbytes + (packed_bytes(weight) if is_copied else 0)
+            if tp_size > 1 and MADE_WHOLE in name:
+                total += weight.nbytes * tp_size
     return total

@@ -2,6 +2,7 @@
 
 Invariants:
 - All active ranks take part in the same passes and the same shrinks.
+- The ranks of a replica generate the same, and the first of them is the one that hands it out.
 - A released rank takes part in no collective of its expert group any more, and a detached one in none.
 """
 
@@ -15,6 +16,7 @@ from functools import partial
 from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts, row_counts
 from flexfloor.elastic.load import ExpertLoad
+from flexfloor.elastic.replica import Replica, agreed, shares
 from flexfloor.rollout.active_group import ActiveGroup
 from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.fast_path import FastPath
@@ -34,15 +36,16 @@ class Generation:
         batch: LiveBatch,
         active: ActiveGroup,
         load: ExpertLoad,
+        replica: Replica,
         releases: Releases | None = None,
     ):
-        self.releases = releases
+        self.replica, self.releases = replica, releases
         self.path, self.batch, self.active, self.load = path, batch, active, load
         self.finished: list[Response] = []
         self.passes = self.shrinks = self.moved_sequences = self.moved_bytes = 0
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
-        self.active_ranks = [(0.0, active.size)]
+        self.active_ranks = [(0.0, active.num_ranks)]
         self.pass_times, self.alone_times = PassTimes(), PassTimes()
         self.shrink_samples: list[ShrinkSample] = []
         self._told: list[list[int]] = []
@@ -54,7 +57,10 @@ class Generation:
         on_pass: Callable[[PassProgress], None] | None,
         on_shrink: Callable[[], AbstractContextManager[None]],
     ) -> tuple[list[Response], RolloutStats]:
-        """The responses in the order in which they ended on this rank, and what it did."""
+        """The responses in the order in which they ended on this rank, and what it did.
+
+        On the first rank of a replica; its others have the same ones and return none.
+        """
         try:
             began = time.perf_counter()
             while not self.active.is_released and (rows := self._agree(on_pass)) is not None:
@@ -67,21 +73,21 @@ class Generation:
                 began = time.perf_counter()
         finally:
             self.active.close()
-        return self.finished, self._stats()
+        return self.finished if self.replica.is_first else [], self._stats()
 
     def _agree(self, on_pass: Callable[[PassProgress], None] | None) -> RowCounts | None:
         """Admit, then learn every active rank's rows for the coming pass; None when nobody has any."""
         count = self.batch.admit()
         rows = self.batch.context.rows
-        own = [count, len(self.finished), rows.num_joining, rows.num_attended]
-        self._told = self.active.exchange(own)
-        counts = tuple(each[0] for each in self._told)
+        own = [count, len(self.finished), rows.num_joining, rows.num_attended, rows.newest_sum]
+        self._told = agreed(self.active.exchange(own), self.replica.size)
+        counts = [share for each in self._told for share in shares(each[0], self.replica.size)]
         if on_pass:
             on_pass(
                 PassProgress(
                     rows=sum(counts),
                     finished=sum(each[1] for each in self._told) + self.active.finished_elsewhere,
-                    active=self.active.num_generating,
+                    active=self.active.num_ranks,
                     is_detached=self.active.is_detached,
                 )
             )
@@ -90,7 +96,7 @@ class Generation:
         return row_counts(
             self.active.placement,
             counts,
-            own=self.active.index,
+            own=self.active.group.rank(),
             group=self.active.group,
             device=self.batch.cache.device,
         )
@@ -104,12 +110,12 @@ class Generation:
             self.busy_seconds = self._seconds()
             if self.active.guide:
                 self.active.guide.note(ended)
-        if on_finished:
+        if on_finished and self.replica.is_first:
             for response in ended:
                 on_finished(response)
 
     def _time_pass(self, seconds: float) -> None:
-        rows, _, joining, context = zip(*self._told, strict=True)
+        rows, _, joining, context, _ = zip(*self._told, strict=True)
         times = self.alone_times if self.active.is_detached else self.pass_times
         times.note(
             ranks=self.active.num_generating,
@@ -159,7 +165,7 @@ class Generation:
         seconds = time.perf_counter() - began
         self.shrinks += 1
         self.shrink_seconds += seconds
-        self.active_ranks.append((self._seconds(), self.active.num_generating))
+        self.active_ranks.append((self._seconds(), self.active.num_ranks))
         if self.active.is_released and had_work:
             self.busy_seconds = self._seconds()
         return seconds
@@ -176,19 +182,19 @@ class Generation:
         return time.perf_counter() - self.start
 
     def _stats(self) -> RolloutStats:
-        batch = self.batch
+        batch, counted = self.batch, int(self.replica.is_first)
         return RolloutStats(
             seconds=self._seconds(),
             busy_seconds=self.busy_seconds,
             passes=self.passes,
-            decoded_tokens=batch.decoded_tokens,
-            prefilled_tokens=batch.prefilled_tokens,
-            preemptions=batch.preemptions,
-            recomputed_tokens=batch.recomputed_tokens,
+            decoded_tokens=batch.decoded_tokens * counted,
+            prefilled_tokens=batch.prefilled_tokens * counted,
+            preemptions=batch.preemptions * counted,
+            recomputed_tokens=batch.recomputed_tokens * counted,
             peak_kv_bytes=batch.peak_kv_bytes,
             shrinks=self.shrinks,
             shrink_seconds=self.shrink_seconds,
-            moved_sequences=self.moved_sequences,
+            moved_sequences=self.moved_sequences * counted,
             moved_bytes=self.moved_bytes,
             is_released=self.active.is_released or self.active.is_detached,
             is_detached=self.active.is_detached,

@@ -1,8 +1,9 @@
 """What the KV cache keeps of one token.
 
-Grouped-query attention keeps a key and a value for each key/value head of each layer. Multi-head latent
+Grouped-query attention keeps a key and a value for each key/value head of each layer, a rank those of its own
+heads. Multi-head latent
 attention (DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434) keeps one row a layer that all heads share: the
-compressed key-value latent and the rotated key channels.
+compressed key-value latent and the rotated key channels, on every rank of a replica.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def latent_shape(*, num_layers: int, kv_lora_rank: int, qk_rope_head_dim: int) -
     )
 
 
-def model_kv_shape(model: ModelConfig) -> KVShape:
-    """Of a model as its settings describe it."""
+def model_kv_shape(model: ModelConfig, tp_size: int = 1) -> KVShape:
+    """Of a rank of a model as its settings describe it, whose heads are spread over `tp_size` ranks."""
     if model.kv_lora_rank is not None:
         return latent_shape(
             num_layers=model.num_layers,
@@ -54,17 +55,19 @@ def model_kv_shape(model: ModelConfig) -> KVShape:
             qk_rope_head_dim=model.qk_rope_head_dim,
         )
     return heads_shape(
-        num_layers=model.num_layers, num_groups=model.num_query_groups, head_dim=model.channels_per_head
+        num_layers=model.num_layers,
+        num_groups=model.num_query_groups // tp_size,
+        head_dim=model.channels_per_head,
     )
 
 
-def model_kv_bytes_per_token(model: ModelConfig) -> int:
+def model_kv_bytes_per_token(model: ModelConfig, tp_size: int = 1) -> int:
     """Bytes that one cached token of the model takes on a rank."""
-    return model_kv_shape(model).bytes_per_token(DTYPE_BYTES[model.dtype])
+    return model_kv_shape(model, tp_size).bytes_per_token(DTYPE_BYTES[model.dtype])
 
 
 def kv_shape(config: TransformerConfig) -> KVShape:
-    """Of a model that was built with `config`."""
+    """Of a rank of a model that was built with `config`."""
     if config.multi_latent_attention:
         return latent_shape(
             num_layers=config.num_layers,
@@ -72,5 +75,7 @@ def kv_shape(config: TransformerConfig) -> KVShape:
             qk_rope_head_dim=config.qk_pos_emb_head_dim,
         )
     return heads_shape(
-        num_layers=config.num_layers, num_groups=config.num_query_groups, head_dim=config.kv_channels
+        num_layers=config.num_layers,
+        num_groups=config.num_query_groups // config.tensor_model_parallel_size,
+        head_dim=config.kv_channels,
     )

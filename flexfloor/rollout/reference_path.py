@@ -18,17 +18,20 @@ from flexfloor.elastic.hosting import HostedLayer, computing_as, hosted_layer
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import counting, moe_layers
 from flexfloor.elastic.placement import Placement
+from flexfloor.elastic.replica import Replica
 from flexfloor.rollout.context import RolloutContext
+from flexfloor.rollout.whole_rows import whole_rows
 
 
 class ReferencePath:
     """Runs `GPTModel.forward` with the rollout's context."""
 
-    def __init__(self, model: GPTModel, load: ExpertLoad):
+    def __init__(self, model: GPTModel, load: ExpertLoad, replica: Replica):
         """Args:
         load: counts the rows of each expert.
+        replica: of the ranks that the model's heads, columns and words are spread over.
         """
-        self.model, self.load = model, load
+        self.model, self.load, self.replica = model, load, replica
         self.guests: dict[int, Sequence[tuple[Tensor, ...]]] = {}
         self.hosted: list[HostedLayer] = []
 
@@ -55,6 +58,7 @@ class ReferencePath:
     def logits(self, context: RolloutContext, rows: RowCounts) -> Tensor:
         """[wanted, V] logits of the pass's last rows."""
         ids, positions = context.rows.input_ids_T[None], context.rows.position_ids_T[None]
-        with counting(self.model, self.load), computing_as(self.hosted):
+        rows_of_all = whole_rows(self.model, self.replica)
+        with counting(self.model, self.load), computing_as(self.hosted), rows_of_all:
             logits = self.model(ids, positions, None, inference_context=context, runtime_gather_output=True)
         return logits[0, context.rows.last_rows]

@@ -52,7 +52,7 @@ class ShrinkSample:
 
     before: int
     after: int
-    """Active ranks."""
+    """Active replicas."""
     moved_tokens: int
     """In the caches of those that left, by their slots."""
     seconds: float
@@ -61,7 +61,10 @@ class ShrinkSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RolloutStats:
-    """What one rank did in one rollout."""
+    """What one rank did in one rollout.
+
+    Tokens and sequences are those of its replica, counted by the first of its ranks and 0 on the others.
+    """
 
     seconds: float
     """From the start of generation to its end, or to the release of this rank."""

@@ -62,7 +62,7 @@ class FittedCost:
         _add(self._passes, samples)
 
     def add_alone(self, samples: Sequence[PassSample]) -> None:
-        """Take note of a rollout's passes of ranks that have parted, `load.ranks` of them; none = none did."""
+        """Take note of a rollout's passes of the `load.ranks` ranks that parted; none = no rank did."""
         _add(self._alone, samples)
         self._alone.rollout(float(samples[0].load.ranks) if samples else None)
 

@@ -89,10 +89,12 @@ def train_early(
 ) -> EarlyTraining | None:
     """As `overlap.mode` asks for it; all ranks call it."""
     config = worker.config
-    if is_wanted(config.overlap, config.elastic, config.parallel.ep):
+    parallel = config.parallel
+    if is_wanted(config.overlap, config.elastic, parallel.ep, parallel.tp):
         return EarlyTraining(worker, train_step, reference)
     if config.overlap.mode == "auto" and worker.layout.rank == 0:
-        log.warning("overlap.mode = auto: off, for %s", obstacle(config.elastic, config.parallel.ep))
+        reason = obstacle(config.elastic, parallel.ep, parallel.tp)
+        log.warning("overlap.mode = auto: off, for %s", reason)
     return None
 
 

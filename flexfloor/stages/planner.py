@@ -46,7 +46,9 @@ class Planner:
     def __init__(self, config: Config, layout: Layout):
         self.config, self.layout = config, layout
         self._limit = config.data.max_response_length
-        self._rungs = [*(config.elastic.rungs or range(1, layout.ep_size)), layout.ep_size]
+        self._group_size = layout.ep_size // layout.tp_size
+        """Replicas of an expert group."""
+        self._rungs = [*(config.elastic.rungs or range(1, self._group_size)), self._group_size]
         path, kept = config.schedule.history_path, config.schedule.history_prompts
         self.history = (
             read_history(Path(path), self._limit, kept) if path else LengthHistory(self._limit, kept)
@@ -66,7 +68,7 @@ class Planner:
     def deal(
         self, prompts: Sequence[Prompt], beliefs: Beliefs, n: int, forced: Lengths
     ) -> list[list[tuple[int, int]]]:
-        """(index of the prompt, response index) of each rank's responses, in the order of admission."""
+        """(index of the prompt, response index) of each replica's responses, in the order of admission."""
         policy = self.config.schedule.policy
         wanted = self._wanted(prompts, beliefs, n, forced)
         plan = plan_queues(wanted, self._replicas(), self.costs, deals=DEALS_OF[policy])
@@ -165,10 +167,10 @@ class Planner:
 
     def _replicas(self) -> Replicas:
         rollout = self.config.rollout
-        per_token = model_kv_bytes_per_token(self.config.model)
+        per_token = model_kv_bytes_per_token(self.config.model, self.layout.tp_size)
         return Replicas(
-            count=self.layout.world_size,
-            group_size=self.layout.ep_size,
+            count=self.layout.dp_size,
+            group_size=self._group_size,
             sequences=rollout.max_live_sequences,
             kv_tokens=tokens_in_budget(kv_budget_bytes=rollout.kv_budget_bytes, bytes_per_token=per_token),
         )

@@ -1,7 +1,7 @@
 """A rollout as a stage of a step: generate on all ranks, score meanwhile, gather everywhere.
 
-Each rank scores its own responses in threads while it generates. What all ranks generated is
-gathered before a failed reward is raised, so that it can be saved.
+Each rank scores its own responses in threads while it generates; those of a replica are its first rank's.
+What all ranks generated is gathered before a failed reward is raised, so that it can be saved.
 
 Invariants:
 - Every rank gets the same responses, in the order of (prompt, response index).
@@ -110,7 +110,7 @@ def roll_out(
     # Rank 0's plan: predictions differ in their last bit from one kind of processor to another.
     plan = [worker.planner.deal(prompts, beliefs, n, forced)]
     dist.broadcast_object_list(plan, src=0)
-    dealt = plan[0][worker.layout.rank]
+    dealt = plan[0][worker.layout.dp_rank]
     responses, stats = worker.engine.generate(
         [_request(worker, prompts[index], response_index, forced) for index, response_index in dealt],
         seed=seed,

@@ -2,7 +2,7 @@
 
 A checkpoint holds model and optimizer (sharded), schedule, the reference policy of a run that has one, what
 the caller adds (`extra`, taken from rank 0), and every rank's random states. The ranks share the folder's
-file system. A run goes on with any number of ranks and at any EP size.
+file system. A run goes on with any number of ranks and at any EP and TP size.
 
 Invariants:
 - What is loaded equals what was saved, and nothing of it is silently left at its initial value; only the
@@ -113,8 +113,8 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Load the checkpoint at `path` into model, optimizer, schedule and generators; returns `extra`.
 
-    Generators are restored under the layout (ranks, EP size) of the save; otherwise they are left as they
-    are, since a rank there holds what no rank held here.
+    Generators are restored under the layout (ranks, EP and TP size) of the save; otherwise they are left as
+    they are, since a rank there holds what no rank held here.
 
     Raises:
         CheckpointError: on every rank, when the checkpoint is not whole or does not fit.
@@ -133,7 +133,8 @@ def load_checkpoint(
     else:
         forget(optimizer)
     on_every_rank(lambda: restore_schedule(scheduler, state["scheduler"]), complaint)
-    is_same_layout = manifest["layout"] == _layout(model)
+    # Of before there was tensor parallelism a checkpoint says nothing of it.
+    is_same_layout = {"tp": 1} | manifest["layout"] == _layout(model)
     on_every_rank(lambda: _restore_random_state(path, is_same_layout), complaint)
     return plain["extra"]
 
@@ -168,10 +169,7 @@ def load_weights(path: Path, *, model: list[torch.nn.Module], of_reference: bool
     path = Path(path)
     complaint = f"cannot load {path}"
     on_every_rank(lambda: checkpoint_folder.require_whole(path), complaint)
-    folder, wanted = (
-        path / (_REFERENCE if of_reference else WEIGHTS),
-        _sharded_weights(model),
-    )
+    folder, wanted = path / (_REFERENCE if of_reference else WEIGHTS), _sharded_weights(model)
     _load_sharded(folder, model, wanted, StrictHandling.RAISE_UNEXPECTED, complaint)
 
 
@@ -252,7 +250,9 @@ def _optimizer_state(
 
 def _layout(model: list[torch.nn.Module]) -> dict[str, int]:
     """What the share of a rank depends on."""
-    return {"ranks": dist.get_world_size(), "ep": get_model_config(model[0]).expert_model_parallel_size}
+    config = get_model_config(model[0])
+    ep, tp = config.expert_model_parallel_size, config.tensor_model_parallel_size
+    return {"ranks": dist.get_world_size(), "ep": ep, "tp": tp}
 
 
 def _unwrapped(module: torch.nn.Module) -> Any:

@@ -6,7 +6,7 @@ every rank holds the whole optimizer state of its parameters; on GPUs Megatron's
 optimizer shards it.
 
 Invariants:
-- The gradient norm counts each dense parameter once and each expert once, for every EP size.
+- The gradient norm counts each dense parameter once and each expert once, for every EP and TP size.
 - The first update already moves the weights: warm-up starts above a rate of 0.
 """
 

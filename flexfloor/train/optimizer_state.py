@@ -5,7 +5,7 @@ without it one of all, and by default it names a state after its optimizer. Here
 parameter alone, and what is not a tensor is kept once, as the number of steps made.
 
 Invariants:
-- What a checkpoint holds is the same, name by name, for every number of ranks and every EP size.
+- What a checkpoint holds is the same, name by name, for every number of ranks and every EP and TP size.
 - Betas and decay are those of the run that goes on, not those of the run that saved.
 """
 

@@ -25,7 +25,7 @@ def plan_micro_batches(lengths: Sequence[int], num_ranks: int, max_tokens: int) 
 
     Args:
         lengths: [N], rows of each sample; one of 0 has nothing to train and is left out.
-        num_ranks: data-parallel ranks (with TP = PP = CP = 1: all ranks).
+        num_ranks: data-parallel ranks; under tensor parallelism replicas, of which all ranks run the same.
         max_tokens: rows that a micro-batch may hold.
     """
     assert num_ranks >= 1 and max_tokens >= 1, (num_ranks, max_tokens)

@@ -35,7 +35,7 @@ def compute_logprobs(
     Args:
         model: the training model, wrapped or not.
         samples: one mini-batch, the same on every rank of `group`.
-        group: shares the work.
+        group: shares the work; under tensor parallelism one rank of each replica.
         micro_batch_tokens: rows of one forward pass, as in training.
         temperature: what logits are divided by.
     """

@@ -7,7 +7,7 @@
 
 Invariants:
 - Gradients and metrics do not depend on micro-batch size, order of the samples, or the numbers of
-  data- and expert-parallel ranks.
+  data-, expert- and tensor-parallel ranks.
 - All ranks run the same number of micro-batches; one without rows still meets its peers.
 - A mini-batch without a single response token changes nothing.
 - A loss that is not finite stops all ranks before the weights change.
@@ -60,7 +60,8 @@ class TrainStep:
             optimizer: over its parameters (`build_optimizer`).
             scheduler: of the optimizer (`build_scheduler`).
             objective: what is minimised.
-            groups: `groups.dp_cp` holds the ranks that share a mini-batch.
+            groups: `groups.dp_cp` shares out a mini-batch, by replica under tensor parallelism; all ranks of
+                `groups.tp_dp_cp` hold it.
             micro_batch_tokens: most rows of one forward pass.
         """
         self.ddp = ddp
@@ -85,7 +86,7 @@ class TrainStep:
             FlexFloorError: the loss or the gradient is not finite.
         """
         group, section, early = self.groups.dp_cp, self.objective.section, early or EarlyPart()
-        assert_same_samples(samples, group)
+        assert_same_samples(samples, self.groups.tp_dp_cp)
         denominator = self.denominator(samples)
         if not denominator:
             assert not early.trained, f"{len(early.trained)} samples trained of a mini-batch without tokens"

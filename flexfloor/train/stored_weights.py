@@ -78,14 +78,23 @@ class StoredWeights:
         for chunk in self._chunks[key].get(start[:-2], ()):
             first = max(wanted, chunk.start[-2])
             last = min(wanted + num_rows, chunk.start[-2] + chunk.size[-2])
-            if first < last and chunk.size[-1] == width:
+            if first < last:
                 self._fill(rows[first - wanted : last - wanted], chunk, first - chunk.start[-2])
-                done += last - first
-        if done != num_rows:
-            raise CheckpointError(f"{self._folder}: {done} of {num_rows} rows of {key} can be read")
+                done += (last - first) * chunk.size[-1]
+        if done != rows.numel():
+            raise CheckpointError(f"{self._folder}: {done} of {rows.numel()} numbers of {key} can be read")
         return rows
 
-    def _fill(self, target: Tensor, chunk: _Chunk, row: int) -> None:
+    def _fill(self, rows: Tensor, chunk: _Chunk, row: int) -> None:
+        """Put what `chunk` has from its `row` on in its columns of `rows`."""
+        if chunk.size[-1] == rows.size(1):
+            self._read_into(rows, chunk, row)
+            return
+        part = rows.new_empty(rows.size(0), chunk.size[-1])
+        self._read_into(part, chunk, row)
+        rows[:, chunk.start[-1] : chunk.start[-1] + chunk.size[-1]] = part
+
+    def _read_into(self, target: Tensor, chunk: _Chunk, row: int) -> None:
         path = self._folder / chunk.stored_at.relative_path
         with path.open("rb") as file:
             found = stored_tensor(self._reader._slice_file(file, chunk.stored_at))

@@ -80,16 +80,29 @@ def as_samples(samples, kind):
     ]
 
 
-def build(ep_size, dtype="float64", name="mixtral", recompute="none", **shape):
+def build(ep_size, dtype="float64", name="mixtral", recompute="none", tp_size=1, **shape):
     """(ddp, groups) with weights large enough that routing and attention matter; `shape` adds settings."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
-    from flexfloor.models.config import ModelConfig
     from flexfloor.train.optimizer import build_ddp
 
-    parallel.initialize(ep_size=ep_size, seed=0, timeout_seconds=60)
+    parallel.initialize(ep_size=ep_size, tp_size=tp_size, seed=0, timeout_seconds=60)
+    config = model_config(dtype, name, **shape)
+    groups = parallel.groups()
+    sizes = {"vocab_size": reference.VOCAB, "max_sequence_length": 32}
+    model = build_model(config, **sizes, groups=groups, recompute=recompute)
+    for buffer_name, bias in model.named_buffers():
+        if buffer_name.endswith("expert_bias"):
+            bias.copy_(torch.tensor(reference.EXPERT_BIAS))
+    return build_ddp(model, groups), groups
+
+
+def model_config(dtype="float64", name="mixtral", **shape):
+    """The `model` section of `build`."""
+    from flexfloor.models.config import ModelConfig
+
     family = reference.FAMILIES[name]
-    config = ModelConfig(
+    return ModelConfig(
         family=name.partition(",")[0],
         **family.settings() | shape,
         num_layers=reference.LAYERS,
@@ -102,13 +115,12 @@ def build(ep_size, dtype="float64", name="mixtral", recompute="none", **shape):
         init_std=0.4,
         dtype=dtype,
     )
-    groups = parallel.groups()
-    sizes = {"vocab_size": reference.VOCAB, "max_sequence_length": 32}
-    model = build_model(config, **sizes, groups=groups, recompute=recompute)
-    for buffer_name, bias in model.named_buffers():
-        if buffer_name.endswith("expert_bias"):
-            bias.copy_(torch.tensor(reference.EXPERT_BIAS))
-    return build_ddp(model, groups), groups
+
+
+def joined(cut, pieces):
+    """The whole tensor of which the ranks of a replica have these pieces."""
+    stacks = zip(*(piece.chunk(cut.stacked, cut.dim) for piece in pieces), strict=True)
+    return torch.cat([part for stack in stacks for part in stack], cut.dim)
 
 
 def make_step(ddp, groups, case, **optim):
@@ -142,11 +154,21 @@ def make_step(ddp, groups, case, **optim):
 
 
 def named(ddp, read):
-    from flexfloor.models.init import global_parameters
+    """What `read` gives for each parameter, whole, by its global name."""
+    import torch.distributed as dist
 
-    return {
-        name: read(parameter).detach().numpy().copy() for name, parameter in global_parameters(ddp.module)
-    }
+    from flexfloor.models.init import global_parameters
+    from flexfloor.models.sharding import cuts_of
+
+    cuts, found = cuts_of(ddp.module), {}
+    for name, parameter in global_parameters(ddp.module):
+        value = read(parameter).detach()
+        if name in cuts:
+            pieces = [None] * cuts[name].group.size()
+            dist.all_gather_object(pieces, value, group=cuts[name].group)
+            value = joined(cuts[name], pieces)
+        found[name] = value.numpy().copy()
+    return found
 
 
 def count_routed(ddp, counts):
@@ -160,8 +182,8 @@ def count_routed(ddp, counts):
             module.register_forward_hook(hook)
 
 
-def all_cases(ep_size, name):
-    ddp, groups = build(ep_size, name=name)
+def all_cases(ep_size, tp_size, name):
+    ddp, groups = build(ep_size, name=name, tp_size=tp_size)
     weights, counts, cases = named(ddp, lambda p: p), {}, {}
     count_routed(ddp, counts)
     for name, case in CASES.items():
@@ -216,7 +238,9 @@ def first_update_after_recompute(ep_size):
     return make_step(ddp, groups, make_case(budget=16)).update(samples)
 
 
-def own_samples(ep_size):
-    ddp, groups = build(ep_size)
-    mine = as_samples(NINE[: 4 + groups.dp_cp.rank()], "grpo")
+def own_samples(ep_size, tp_size):
+    import torch.distributed as dist
+
+    ddp, groups = build(ep_size, tp_size=tp_size)
+    mine = as_samples(NINE[: 4 + dist.get_rank()], "grpo")
     make_step(ddp, groups, make_case()).update(mine)

@@ -80,14 +80,14 @@ def requests():
     return made
 
 
-def new_model(ep_size, dtype, name="mixtral", seed=0):
+def new_model(ep_size, dtype, name="mixtral", seed=0, tp_size=1):
     """The same weights under every layout, with norms that cannot be mixed up."""
-    return built(model_config(dtype, name), ep_size, seed)
+    return built(model_config(dtype, name), ep_size, seed, tp_size=tp_size)
 
 
-def built(config, ep_size=1, seed=0, num_tokens=None, recompute="none"):
+def built(config, ep_size=1, seed=0, num_tokens=None, recompute="none", tp_size=1):
     """As `new_model`, of any configuration."""
-    parallel.initialize(ep_size=ep_size, seed=seed, timeout_seconds=60)
+    parallel.initialize(ep_size=ep_size, tp_size=tp_size, seed=seed, timeout_seconds=60)
     model = build_model(
         config,
         vocab_size=VOCAB,
@@ -106,8 +106,9 @@ def built(config, ep_size=1, seed=0, num_tokens=None, recompute="none"):
 
 
 def own(all_requests, deal):
-    """This rank's requests: dealt by response, by prompt, by length, or all to the last rank."""
-    rank, world = dist.get_rank(), dist.get_world_size()
+    """The requests of this rank's replica: by response, by prompt, by length, or all to the last one."""
+    tp_size = parallel.groups().tp.size()
+    rank, world = dist.get_rank() // tp_size, dist.get_world_size() // tp_size
     if deal == "by response":
         return all_requests[rank::world]
     if deal == "backwards":
@@ -157,18 +158,24 @@ def generate(
     ladder=None,
     budget=None,
     on_pass=None,
+    on_finished=None,
     guidance=None,
     **rollout,
 ):
     """{(uid, index): response} of all ranks, and every rank's statistics.
 
-    `forced` is a forced length, or one for each request; `elastic` the fields of its section, `budget`
+    `kv_budget_bytes` is that of a rank with all heads, and less where a rank has some of them. `forced` is a
+    forced length, or one for each request; `elastic` the fields of its section, `budget`
     bytes of memory, `guidance` makes a schedule's out of all requests.
     """
-    config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=kv_budget_bytes, **rollout)
+    shape = model.config
+    own_heads = 1 if shape.multi_latent_attention else shape.tensor_model_parallel_size
+    budget_bytes = kv_budget_bytes // own_heads
+    config = RolloutConfig(path=path, max_live_sequences=max_live, kv_budget_bytes=budget_bytes, **rollout)
     engine = RolloutEngine(
         model,
         group=parallel.groups().ep,
+        tp_group=parallel.groups().tp,
         rollout=config,
         eos_id=EOS,
         decode=decode,
@@ -186,6 +193,7 @@ def generate(
         sampling=SamplingConfig(**(sampling or {})),
         predict=predict,
         on_pass=on_pass,
+        on_finished=on_finished,
         guidance=guidance(wanted) if guidance else None,
     )
     gathered = [None] * dist.get_world_size()

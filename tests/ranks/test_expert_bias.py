@@ -12,9 +12,11 @@ from flexfloor.launch import run_ranks
 RATE = 0.01
 
 
-def biases_after_an_update(ep_size, rate, budget):
+def biases_after_an_update(ep_size, tp_size, rate, budget):
     """(rows of each expert, bias of each expert) of the one layer that has experts."""
-    ddp, groups = gradients.build(ep_size, name="deepseek_v3", moe_router_bias_update_rate=rate)
+    ddp, groups = gradients.build(
+        ep_size, name="deepseek_v3", tp_size=tp_size, moe_router_bias_update_rate=rate
+    )
     router = ddp.module.decoder.layers[-1].mlp.router
     counts = torch.zeros(reference.EXPERTS)
 
@@ -33,16 +35,18 @@ def biases_after_an_update(ep_size, rate, budget):
 
 
 @functools.cache
-def run(world_size, ep_size, rate, budget):
-    arguments = (ep_size, rate, budget)
+def run(world_size, ep_size, tp_size, rate, budget):
+    arguments = (ep_size, tp_size, rate, budget)
     return run_ranks(
         biases_after_an_update, world_size, *arguments, threads_per_rank=1, total_timeout_seconds=120
     )
 
 
-@pytest.mark.parametrize(("world_size", "ep_size", "budget"), [(1, 1, 1000), (2, 2, 16), (4, 2, 1)])
-def test_biases_move_towards_an_even_load_of_the_whole_batch(world_size, ep_size, budget):
-    ranks = run(world_size, ep_size, RATE, budget)
+@pytest.mark.parametrize(
+    ("world_size", "ep_size", "tp_size", "budget"), [(1, 1, 1, 1000), (2, 2, 2, 16), (4, 2, 1, 1)]
+)
+def test_biases_move_towards_an_even_load_of_the_whole_batch(world_size, ep_size, tp_size, budget):
+    ranks = run(world_size, ep_size, tp_size, RATE, budget)
     rows = sum(len(s["prompt"]) + len(s["response"]) - 1 for s in gradients.NINE)
     load = [sum(seen[expert] for seen, _ in ranks) for expert in range(reference.EXPERTS)]
     assert sum(load) == rows * reference.TOP_K
@@ -54,5 +58,5 @@ def test_biases_move_towards_an_even_load_of_the_whole_batch(world_size, ep_size
 
 
 def test_a_rate_of_zero_keeps_them():
-    for _, found in run(2, 2, 0.0, 16):
+    for _, found in run(2, 2, 1, 0.0, 16):
         assert found == pytest.approx(reference.EXPERT_BIAS)

@@ -27,19 +27,32 @@ from gradient_ranks import (
 
 from flexfloor.launch import run_ranks
 
+# By family: ranks, EP size, TP size.
 LAYOUTS = {
-    "mixtral": [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)],
-    "qwen3_moe": [(1, 1), (4, 2)],
-    "qwen3_moe, shares as they are": [(2, 2)],
-    "deepseek_v3": [(1, 1), (4, 2)],
+    "mixtral": [(1, 1, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (4, 4, 1), (4, 4, 2)],
+    "qwen3_moe": [(1, 1, 1), (4, 2, 1)],
+    "qwen3_moe, shares as they are": [(2, 2, 1)],
+    "deepseek_v3": [(1, 1, 1), (4, 2, 1), (2, 2, 2)],
+}
+SLOW_LAYOUTS = {
+    "mixtral": [(2, 2, 2), (4, 2, 2)],
+    "qwen3_moe": [(2, 2, 2), (4, 4, 2)],
+    "deepseek_v3": [(4, 2, 2), (4, 4, 2), (4, 4, 4)],
 }
 RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
+RUNS += [
+    pytest.param((name, *layout), marks=pytest.mark.slow)
+    for name, layouts in SLOW_LAYOUTS.items()
+    for layout in layouts
+]
 
 
-@pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world {} ep {}".format(*run))
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world{} ep{} tp{}".format(*run))
 def name_and_ranks(request):
-    name, world_size, ep_size = request.param
-    found = run_ranks(all_cases, world_size, ep_size, name, total_timeout_seconds=240, threads_per_rank=1)
+    name, world_size, ep_size, tp_size = request.param
+    found = run_ranks(
+        all_cases, world_size, ep_size, tp_size, name, total_timeout_seconds=240, threads_per_rank=1
+    )
     return name, found
 
 
@@ -181,6 +194,7 @@ def test_first_ratio_is_exactly_one_after_recompute():
         assert metrics["actor/pg_clipfrac"] == 0.0
 
 
-def test_ranks_with_different_samples_stop_instead_of_hanging():
+@pytest.mark.parametrize("tp_size", [1, 2])
+def test_ranks_with_different_samples_stop_instead_of_hanging(tp_size):
     with pytest.raises(Exception, match="ranks hold different samples"):
-        run_ranks(own_samples, 2, 2, total_timeout_seconds=120, threads_per_rank=1)
+        run_ranks(own_samples, 2, 2, tp_size, total_timeout_seconds=120, threads_per_rank=1)

@@ -8,13 +8,14 @@ from flexfloor import parallel
 from flexfloor.launch import run_ranks
 
 
-def sums_and_ladder(ep_size, rungs, alone, suffixes):
+def sums_and_ladder(ep_size, rungs, alone, suffixes, replica_size):
     """By kind of group and rung: the sum of the members' ranks + 1, as each member computes it."""
     from flexfloor.elastic.ladder import make_ladder
 
-    parallel.initialize(ep_size=ep_size, seed=1, timeout_seconds=60)
-    group = parallel.groups().ep
-    ladder = make_ladder(group, rungs, timeout_seconds=60, alone=alone, suffixes=suffixes)
+    parallel.initialize(ep_size=ep_size, tp_size=replica_size, seed=1, timeout_seconds=60)
+    group, ways = parallel.groups().ep, {"alone": alone, "suffixes": suffixes}
+    ladder = make_ladder(group, rungs, timeout_seconds=60, replica_size=replica_size, **ways)
+    assert ladder.replica_size == replica_size
     groups = {("prefix", rung): each for rung, each in ladder.groups.items()}
     groups |= {("suffix", rung): each for rung, each in ladder.suffixes.items()}
     groups |= {("alone", 1): ladder.alone} if alone else {}
@@ -55,6 +56,7 @@ def test_every_group_of_the_ladder_sums_over_its_members(world_size, ep_size, ru
         rungs,
         alone,
         suffixes,
+        1,
         threads_per_rank=1,
         total_timeout_seconds=120,
     )
@@ -67,3 +69,14 @@ def test_every_group_of_the_ladder_sums_over_its_members(world_size, ep_size, ru
         members |= {tuple(ranks[rung:]) for rung in made if suffixes and position >= rung}
         members |= {(rank,)} if alone else set()
         assert num_made == len(members), "one communicator for the same ranks"
+
+
+def test_a_ladder_of_replicas_has_whole_replicas_on_its_rungs():
+    # two replicas of two ranks, 0 and 1 and 2 and 3
+    found = run_ranks(
+        sums_and_ladder, 4, 4, [], False, True, 2, threads_per_rank=1, total_timeout_seconds=120
+    )
+    for rank, (sums, position, size, rungs, num_made) in enumerate(found):
+        left = {("prefix", 1): 1 + 2} if rank < 2 else {("suffix", 1): 3 + 4}
+        assert sums == {("prefix", 2): 1 + 2 + 3 + 4, **left}
+        assert (position, size, rungs, num_made) == (rank // 2, 2, [1], 2)

@@ -22,11 +22,12 @@ def held_bytes():
     return sum({s.data_ptr(): s.nbytes() for s in dense}.values()) + sum(blocked.values())
 
 
-def counted_and_allocated(dtype, name):
+def counted_and_allocated(dtype, name, tp_size):
     """(by arithmetic, by looking) of the weights, the copies of the fast path, and training."""
     from flexfloor.elastic.floor import Need
     from flexfloor.elastic.load import ExpertLoad
     from flexfloor.elastic.moe_layer import moe_layers
+    from flexfloor.elastic.replica import Replica
     from flexfloor.rollout.fast_path import FastPath
     from flexfloor.rollout.footprint import rank_memory
     from flexfloor.train.config import OptimConfig
@@ -34,12 +35,12 @@ def counted_and_allocated(dtype, name):
     from flexfloor.train.resident import training_bytes
 
     before = held_bytes()
-    model = ranks.new_model(2, dtype, name)
+    model = ranks.new_model(2, dtype, name, tp_size=tp_size)
     weights = held_bytes() - before
     layers = moe_layers(model)
     load = ExpertLoad(len(layers), layers[0].config.num_moe_experts, torch.device("cpu"))
     before = held_bytes()
-    path = FastPath(model, load, num_positions=ranks.LONGEST)
+    path = FastPath(model, load, Replica(parallel.groups().tp), num_positions=ranks.LONGEST)
     copies = held_bytes() - before
     memory = rank_memory(model, budget=1, training=0)
     at_home = memory.needed(len(layers[0].expert_weights()), Need(sequences=0, kv_tokens=0, rows=0))
@@ -55,11 +56,17 @@ def counted_and_allocated(dtype, name):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"), [("float32", "mixtral"), ("float64", "mixtral"), ("float32", "deepseek_v3")]
+    ("dtype", "name", "tp_size"),
+    [
+        ("float32", "mixtral", 1),
+        ("float64", "mixtral", 1),
+        ("float32", "deepseek_v3", 1),
+        ("float32", "deepseek_v3", 2),
+    ],
 )
-def test_the_arithmetic_counts_what_is_allocated(dtype, name):
+def test_the_arithmetic_counts_what_is_allocated(dtype, name, tp_size):
     for (at_home, weights), (training, kept) in run_ranks(
-        counted_and_allocated, 2, dtype, name, threads_per_rank=1, total_timeout_seconds=200
+        counted_and_allocated, 2, dtype, name, tp_size, threads_per_rank=1, total_timeout_seconds=200
     ):
         # rotary tables, buffers and counters are small and not counted
         assert weights == pytest.approx(at_home, rel=0.1) and weights >= at_home * 0.98

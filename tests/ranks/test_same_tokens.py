@@ -8,9 +8,12 @@ import torch.distributed as dist
 
 from flexfloor.launch import run_ranks
 
-LAYOUTS = [(1, 1), (2, 2), (4, 4), (2, 1), (4, 2)]
-QUICK = [(1, 1), (4, 4)]
-"""Layouts that every family is tried in by default; the others with one, and with all by `make test-slow`."""
+LAYOUTS = [(1, 1, 1), (2, 2, 1), (4, 4, 1), (2, 1, 1), (4, 2, 1)]
+SPLIT = [(2, 2, 2), (4, 4, 2), (4, 2, 2)]
+"""World, expert parallelism and tensor parallelism, by `make test-slow`; `test_split_heads.py` is their short
+sibling."""
+QUICK = [(1, 1, 1), (4, 4, 1)]
+"""Layouts that every family is tried in by default; others with one, and with all by `make test-slow`."""
 WAYS = [
     {"path": "reference", "deal": "by prompt"},
     {"path": "fast", "deal": "by prompt"},
@@ -37,8 +40,8 @@ ENDINGS = [
 SAMPLINGS = [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}]
 
 
-def generate_all_ways(ep_size, dtype, name):
-    model = ranks.new_model(ep_size, dtype, name)
+def generate_all_ways(ep_size, tp_size, dtype, name):
+    model = ranks.new_model(ep_size, dtype, name, tp_size=tp_size)
     found = {str(way): ranks.generate(model, **way) for way in WAYS + PRESSED}
     ways = {way: responses for way, (responses, _) in found.items()}
     preemptions = {way: sum(each.preemptions for each in stats) for way, (_, stats) in found.items()}
@@ -54,10 +57,9 @@ def generate_all_ways(ep_size, dtype, name):
 
 
 @functools.cache
-def generated(world_size, ep_size, dtype, name):
-    return run_ranks(
-        generate_all_ways, world_size, ep_size, dtype, name, threads_per_rank=1, total_timeout_seconds=200
-    )[0]
+def generated(world_size, ep_size, tp_size, dtype, name):
+    given = (ep_size, tp_size, dtype, name)
+    return run_ranks(generate_all_ways, world_size, *given, threads_per_rank=1, total_timeout_seconds=200)[0]
 
 
 def tokens(responses):
@@ -66,33 +68,37 @@ def tokens(responses):
 
 def plain(name, dtype="float64"):
     """One rank on Megatron's own modules: what every other way must give."""
-    return generated(1, 1, dtype, name)[0][str(WAYS[0])]
+    return generated(1, 1, 1, dtype, name)[0][str(WAYS[0])]
 
 
 def in_layouts(layouts):
     """Every family in each of some layouts."""
     cases = [
-        pytest.param(*layout, name, marks=() if layout in QUICK or name == "mixtral" else pytest.mark.slow)
+        pytest.param(*layout, name, marks=() if _is_quick(layout, name) else pytest.mark.slow)
         for layout in layouts
         for name in ranks.FAMILIES
     ]
-    return pytest.mark.parametrize(("world_size", "ep_size", "name"), cases)
+    return pytest.mark.parametrize(("world_size", "ep_size", "tp_size", "name"), cases)
+
+
+def _is_quick(layout, name):
+    return layout in QUICK or (layout not in SPLIT and name == "mixtral")
 
 
 every_family = pytest.mark.parametrize("name", ranks.FAMILIES)
 
 
-@in_layouts(LAYOUTS)
-def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size, ep_size, name):
+@in_layouts(LAYOUTS + SPLIT)
+def test_float64_tokens_are_exactly_the_same_in_every_layout_and_way(world_size, ep_size, tp_size, name):
     expected = tokens(plain(name))
     assert len(expected) == 21
-    for way, responses in generated(world_size, ep_size, "float64", name)[0].items():
+    for way, responses in generated(world_size, ep_size, tp_size, "float64", name)[0].items():
         assert tokens(responses) == expected, way
 
 
-@in_layouts(LAYOUTS)
-def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_size, ep_size, name):
-    preemptions = generated(world_size, ep_size, "float64", name)[3]
+@in_layouts(LAYOUTS + SPLIT)
+def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_size, ep_size, tp_size, name):
+    preemptions = generated(world_size, ep_size, tp_size, "float64", name)[3]
     assert all(preemptions[str(way)] >= 2 for way in PRESSED), preemptions
     assert not any(preemptions[str(way)] for way in WAYS)
 
@@ -100,22 +106,22 @@ def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_
 def test_float64_tokens_are_the_same_where_shares_of_experts_are_not_normalised():
     expected = tokens(plain(ranks.UNNORMALISED))
     assert expected != tokens(plain("qwen3_moe"))
-    for layout in ((1, 1), (2, 2)):
+    for layout in ((1, 1, 1), (2, 2, 1)):
         for way, responses in generated(*layout, "float64", ranks.UNNORMALISED)[0].items():
             assert tokens(responses) == expected, (layout, way)
 
 
 @in_layouts(LAYOUTS[1:3])
-def test_float64_tokens_are_the_same_under_every_sampling(world_size, ep_size, name):
-    for sampling, responses in generated(1, 1, "float64", name)[1].items():
-        found = generated(world_size, ep_size, "float64", name)[1][sampling]
+def test_float64_tokens_are_the_same_under_every_sampling(world_size, ep_size, tp_size, name):
+    for sampling, responses in generated(1, 1, 1, "float64", name)[1].items():
+        found = generated(world_size, ep_size, tp_size, "float64", name)[1][sampling]
         assert tokens(found) == tokens(responses), sampling
 
 
 @in_layouts(LAYOUTS[:3])
-def test_responses_end_where_their_tokens_say_in_every_layout(world_size, ep_size, name):
-    endings = generated(world_size, ep_size, "float64", name)[2]
-    free = tokens(generated(1, 1, "float64", name)[2][str(ENDINGS[0])])
+def test_responses_end_where_their_tokens_say_in_every_layout(world_size, ep_size, tp_size, name):
+    endings = generated(world_size, ep_size, tp_size, "float64", name)[2]
+    free = tokens(generated(1, 1, 1, "float64", name)[2][str(ENDINGS[0])])
     for ending in ENDINGS:
         for key, response in endings[str(ending)].items():
             expected = cut(free[key], **ending)
@@ -139,19 +145,21 @@ def cut(token_ids, *, ignore_eos=False, stop=(), forced=None):
 @every_family
 def test_log_probabilities_are_the_same_but_for_rounding(name):
     expected = plain(name)
-    for way, responses in generated(4, 4, "float64", name)[0].items():
+    for way, responses in generated(4, 4, 1, "float64", name)[0].items():
         for key, response in responses.items():
             assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-12), (way, key)
 
 
+@pytest.mark.parametrize(
+    "layout", [(1, 1, 1), (2, 2, 1), *(pytest.param(each, marks=pytest.mark.slow) for each in SPLIT)], ids=str
+)
 @every_family
-def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name):
+def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name, layout):
     expected = plain(name, "float32")
-    for layout in ((1, 1), (2, 2)):
-        for way, responses in generated(*layout, "float32", name)[0].items():
-            assert tokens(responses) == tokens(expected), way
-            for key, response in responses.items():
-                assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
+    for way, responses in generated(*layout, "float32", name)[0].items():
+        assert tokens(responses) == tokens(expected), way
+        for key, response in responses.items():
+            assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
 
 
 @every_family

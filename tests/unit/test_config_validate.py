@@ -19,6 +19,7 @@ from flexfloor.data.config import DataConfig, TaskConfig
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.errors import ConfigError
 from flexfloor.models.config import ModelConfig
+from flexfloor.overlap.config import OverlapConfig
 from flexfloor.rollout.config import RolloutConfig
 from flexfloor.train.config import ActorConfig
 
@@ -51,6 +52,19 @@ def test_the_defaults_with_a_task_fit() -> None:
                 "model": ModelConfig(num_experts=6),
             },
             "model.num_experts = 6: must be a multiple of parallel.ep = 4",
+        ),
+        (
+            {"launch": LaunchConfig(nproc=4), "parallel": ParallelConfig(ep=4, tp=4)},
+            "model.num_query_groups = 2: must be a multiple of parallel.tp = 4",
+        ),
+        (
+            {
+                "launch": LaunchConfig(nproc=4),
+                "parallel": ParallelConfig(ep=4, tp=2),
+                "elastic": ElasticConfig(policy="guided"),
+                "overlap": OverlapConfig(mode="on"),
+            },
+            "overlap.mode = 'on': must be off or auto: parallel.tp=2 cuts dense layers over ranks",
         ),
         (
             {"rollout": RolloutConfig(n=1)},

@@ -62,6 +62,13 @@ def test_good_inputs_start_the_ranks(command: str, run_folder: Path, monkeypatch
         (["sft.steps=1", "sft.batch_size=2"], ["sft.batch_size = 2", "training prompts, 1"]),
         (["model.family=mixtrall"], ["model.family", "mixtrall", "did you mean mixtral"]),
         (["model.vocab_size=100"], ["model.vocab_size = 100: must be 256 or more", "tokenizer.path"]),
+        (
+            [
+                *("launch.nproc=3", "parallel.ep=3", "parallel.tp=3", "model.num_experts=3"),
+                *("model.num_attention_heads=3", "model.num_query_groups=3", "model.head_dim=8"),
+            ],
+            ["model.vocab_size = 256: must be a multiple of parallel.tp = 3; model.vocab_size=258 leaves 2"],
+        ),
         (["model.path=nope"], ["model.path = 'nope': holds no config.json"]),
         (["model.moe_router_topk=1"], ["model.moe_router_topk = 1", "model.norm_topk_prob=false"]),
         (["rollout.stop=['']"], ["rollout.stop = ['']", "none of them empty"]),

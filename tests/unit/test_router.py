@@ -125,3 +125,12 @@ def test_tokens_of_a_pass_with_gradient_are_counted_for_the_bias():
         made.routing(LOGITS[:, None])
     assert made.local_tokens_per_expert.tolist() == routed.sum(0).tolist()
     assert routed.sum() == ROWS * TOP_K
+
+
+def test_rows_that_stand_for_nothing_are_not_counted():
+    made = router(**SIGMOID)
+    made.enable_expert_bias, made.expert_bias = True, BIAS
+    made.local_tokens_per_expert = torch.zeros(EXPERTS)
+    stands_for_nothing_T1 = torch.arange(ROWS)[:, None] >= ROWS - 2
+    routed = made.routing(LOGITS[:, None], stands_for_nothing_T1)[1]
+    assert made.local_tokens_per_expert.tolist() == routed[: ROWS - 2].sum(0).tolist()

@@ -49,6 +49,15 @@ def test_eight_experts_need_as_many_ranks_as_hold_them(hostable: int, expected: 
     assert min(rungs, default=4) == expected
 
 
+def test_a_rung_of_replicas_has_the_memory_of_all_its_ranks() -> None:
+    # two replicas of two ranks with two experts each: both ranks of the one that stays take four
+    limits = {"longest": 10, "kv_tokens_per_rank": 100}
+    need = need_of_rung([standing(1)] * 2, 1, **limits)
+    for budget, expected in ((MEMORY.needed(4, need), [1]), (MEMORY.needed(4, need) - 1, [])):
+        memory = dataclasses.replace(MEMORY, budget=budget)
+        assert fitting_rungs(memory, [2, 2, 2, 2], [standing(1)] * 2, [1], **limits) == expected
+
+
 def test_a_host_that_is_over_full_already_does_not_stay() -> None:
     assert not fits([5, 1, 2], 2, 4)
     assert fits([4, 1, 3], 2, 4)

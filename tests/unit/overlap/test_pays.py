@@ -28,13 +28,14 @@ def test_a_lease_pays_if_the_rollout_outlasts_its_opening_and_a_micro_batch():
 
 
 def test_what_keeps_ranks_from_training_early_is_said():
-    assert "releases no rank" in obstacle(ElasticConfig(), 4)
-    assert "no lease" in obstacle(ElasticConfig(policy="idle", detach=True), 4)
-    assert "parallel.ep=1" in obstacle(ElasticConfig(policy="guided"), 1)
-    assert obstacle(ElasticConfig(policy="guided"), 4) == ""
-    assert is_wanted(OverlapConfig(mode="auto"), ElasticConfig(policy="guided"), 4)
-    assert not is_wanted(OverlapConfig(mode="auto"), ElasticConfig(), 4)
-    assert not is_wanted(OverlapConfig(), ElasticConfig(policy="guided"), 4)
+    assert "releases no rank" in obstacle(ElasticConfig(), 4, 1)
+    assert "no lease" in obstacle(ElasticConfig(policy="idle", detach=True), 4, 1)
+    assert "parallel.ep=1" in obstacle(ElasticConfig(policy="guided"), 1, 1)
+    assert "parallel.tp=2" in obstacle(ElasticConfig(policy="guided"), 4, 2)
+    assert obstacle(ElasticConfig(policy="guided"), 4, 1) == ""
+    assert is_wanted(OverlapConfig(mode="auto"), ElasticConfig(policy="guided"), 4, 1)
+    assert not is_wanted(OverlapConfig(mode="auto"), ElasticConfig(), 4, 1)
+    assert not is_wanted(OverlapConfig(), ElasticConfig(policy="guided"), 4, 1)
 
 
 def test_a_micro_batch_of_a_lease_is_a_quarter_unless_it_is_said():
@@ -44,9 +45,10 @@ def test_a_micro_batch_of_a_lease_is_a_quarter_unless_it_is_said():
 
 def test_ranks_may_part_where_no_update_begins_on_released_ones():
     guided, off, auto = ElasticConfig(policy="guided"), OverlapConfig(mode="off"), OverlapConfig(mode="auto")
-    assert may_detach(off, guided, 4)
-    assert not may_detach(auto, guided, 4)
-    assert may_detach(auto, ElasticConfig(policy="guided", detach=True), 4)
-    assert not may_detach(off, ElasticConfig(policy="guided", detach=False), 4)
-    assert not may_detach(off, ElasticConfig(policy="greedy"), 4)
-    assert may_detach(off, ElasticConfig(policy="greedy", detach=True), 4)
+    assert may_detach(off, guided, 4, 1)
+    assert not may_detach(auto, guided, 4, 1)
+    assert may_detach(auto, ElasticConfig(policy="guided", detach=True), 4, 1)
+    assert not may_detach(off, ElasticConfig(policy="guided", detach=False), 4, 1)
+    assert not may_detach(off, ElasticConfig(policy="greedy"), 4, 1)
+    assert may_detach(off, ElasticConfig(policy="greedy", detach=True), 4, 1)
+    assert not may_detach(off, guided, 4, 2), "ranks of a replica cannot part"

@@ -28,3 +28,9 @@ def test_a_model_with_a_latent_rank_keeps_latents() -> None:
     model = ModelConfig(family="deepseek_v3", num_layers=3, kv_lora_rank=8, qk_rope_head_dim=4)
     assert model_kv_bytes_per_token(model) == 3 * (8 + 4) * 4
     assert model_kv_bytes_per_token(ModelConfig(num_layers=3)) == 3 * 2 * 2 * 32 * 4
+
+
+def test_a_rank_of_a_replica_keeps_its_own_heads_and_whole_latents() -> None:
+    assert model_kv_bytes_per_token(ModelConfig(num_layers=3), tp_size=2) == 3 * 2 * 1 * 32 * 4
+    model = ModelConfig(family="deepseek_v3", num_layers=3, kv_lora_rank=8, qk_rope_head_dim=4)
+    assert model_kv_bytes_per_token(model, tp_size=2) == 3 * (8 + 4) * 4

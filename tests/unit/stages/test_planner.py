@@ -24,9 +24,21 @@ PROMPTS = [
 ]
 
 
-def planner(*words: str, rank: int = 0) -> Planner:
+def planner(*words: str, rank: int = 0, tp_size: int = 1) -> Planner:
     config = compose(["recipe=tiny-mixtral", *words])
-    layout = Layout(world_size=4, rank=rank, ep_size=4, ep_rank=rank, edp_size=1, edp_rank=0, ep_index=0)
+    layout = Layout(
+        world_size=4,
+        rank=rank,
+        tp_size=tp_size,
+        tp_rank=rank % tp_size,
+        dp_size=4 // tp_size,
+        dp_rank=rank // tp_size,
+        ep_size=4,
+        ep_rank=rank,
+        edp_size=1,
+        edp_rank=0,
+        ep_index=0,
+    )
     return Planner(config, layout)
 
 
@@ -74,6 +86,15 @@ def test_every_rank_deals_every_response_once_and_alike(policy):
     assert all(plan == plans[0] for plan in plans)
     found = sorted(each for queue in plans[0] for each in queue)
     assert found == [(prompt, i) for prompt in range(6) for i in range(N)]
+
+
+@pytest.mark.parametrize("policy", ["static", "flexfloor"])
+def test_the_ranks_of_a_replica_have_one_queue(policy):
+    planned = planner(f"schedule={policy}", "parallel.ep=4", "parallel.tp=2", tp_size=2)
+    planned.learn(seen(LENGTHS), stats(), 1)
+    queues = dealt(planned)
+    assert len(queues) == 2
+    assert sorted(each for queue in queues for each in queue) == [(p, i) for p in range(6) for i in range(N)]
 
 
 def test_static_follows_the_data_whatever_was_seen():

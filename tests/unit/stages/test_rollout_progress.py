@@ -10,7 +10,19 @@ from flexfloor.parallel import Layout
 from flexfloor.rollout.types import PassProgress
 from flexfloor.stages.progress import rollout_progress
 
-LAYOUT = Layout(world_size=8, rank=0, ep_size=4, ep_rank=0, edp_size=2, edp_rank=0, ep_index=0)
+LAYOUT = Layout(
+    world_size=8,
+    rank=0,
+    tp_size=1,
+    tp_rank=0,
+    dp_size=8,
+    dp_rank=0,
+    ep_size=4,
+    ep_rank=0,
+    edp_size=2,
+    edp_rank=0,
+    ep_index=0,
+)
 
 
 class Listener:
