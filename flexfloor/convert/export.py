@@ -20,7 +20,7 @@ from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.registry import weight_map_of
 from flexfloor.models.weights import hf_folder
 from flexfloor.models.weights.assembly import Shard, assemble, shard
-from flexfloor.models.weights.shard_file import write_shard
+from flexfloor.models.weights.shard_file import chunks_of, write_shard
 from flexfloor.track.console import make_console
 from flexfloor.train.checkpoint import read_extra
 
@@ -44,7 +44,7 @@ def export_checkpoint(wanted: Export) -> None:
     console = make_console(0)
     with console.progress("export", sum(len(each.tensors) for each in shards), "tensors") as bar:
         for each in shards:
-            write_shard(partial, each, stored.rows, _advance(bar))
+            write_shard(partial, each, chunks_of(each, stored.rows, _advance(bar)))
     hf_folder.finish(wanted.out, shards)
     written = sum(each.num_bytes for each in shards) / 1e9
     console.line(f"{step} as {wanted.out}: {len(shards)} files of weights, {written:.2f} GB")
