@@ -1,7 +1,9 @@
 """Which rank does what: the one module that makes and reads Megatron-Core's parallel state.
 
-All ranks hold the dense weights (data parallel over the world) and share out the experts: `ep_size`
-neighbouring ranks together hold one full set, and there are `world_size / ep_size` such EP groups.
+`tp_size` neighbouring ranks, a replica, together hold the attention, the dense layers and the vocabulary, and
+see the same samples; replicas share the samples out (data parallel). `ep_size` neighbouring ranks, one or
+several whole replicas, together hold one full set of experts, and there are `world_size / ep_size` such EP
+groups. An expert is never cut.
 
 Invariants:
 - Everything past this module gets its process groups as arguments.
@@ -28,6 +30,14 @@ class Layout:
 
     world_size: int
     rank: int
+    tp_size: int
+    """Ranks of a replica, which together hold one copy of what is no expert."""
+    tp_rank: int
+    """Position in the replica."""
+    dp_size: int
+    """Replicas: what samples are shared out over."""
+    dp_rank: int
+    """Which replica this rank belongs to."""
     ep_size: int
     """Ranks that together hold one full set of experts."""
     ep_rank: int
@@ -52,6 +62,7 @@ def initialize(
 
     check_sizes(world_size=dist.get_world_size(), ep_size=ep_size, tp_size=tp_size, pp_size=pp_size)
     parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=tp_size,
         expert_model_parallel_size=ep_size,
         expert_tensor_parallel_size=1,
         distributed_timeout_minutes=timeout_seconds / 60,
@@ -62,6 +73,10 @@ def initialize(
     return Layout(
         world_size=dist.get_world_size(),
         rank=dist.get_rank(),
+        tp_size=tp_size,
+        tp_rank=parallel_state.get_tensor_model_parallel_rank(),
+        dp_size=parallel_state.get_data_parallel_world_size(),
+        dp_rank=parallel_state.get_data_parallel_rank(),
         ep_size=ep_size,
         ep_rank=parallel_state.get_expert_model_parallel_rank(),
         edp_size=parallel_state.get_expert_data_parallel_world_size(),
@@ -80,8 +95,9 @@ def _set_timeouts(timeout: timedelta) -> None:
 
 def check_sizes(*, world_size: int, ep_size: int, tp_size: int = 1, pp_size: int = 1) -> None:
     """Raise `ConfigError` for a layout that `initialize` would refuse; needs no ranks."""
-    require(tp_size == 1, "parallel.tp", tp_size, "1")
     require(pp_size == 1, "parallel.pp", pp_size, "1")
+    nests = tp_size >= 1 and ep_size % tp_size == 0
+    require(nests, "parallel.tp", tp_size, f"a divisor of parallel.ep = {ep_size}")
     divides = ep_size >= 1 and world_size % ep_size == 0
     require(divides, "parallel.ep", ep_size, f"a divisor of the number of ranks = {world_size}")
 

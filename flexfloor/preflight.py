@@ -18,6 +18,7 @@ from flexfloor.data.sampler import PromptSampler
 from flexfloor.data.tokenizer import embedding_rows, load_tokenizer
 from flexfloor.errors import ConfigError
 from flexfloor.models.registry import family_path
+from flexfloor.models.tp_fit import check_vocabulary_fit
 from flexfloor.reward.load import load_scorer
 from flexfloor.schedule.history_file import read_history
 from flexfloor.stages.own_checkpoints import finds_checkpoint
@@ -42,7 +43,7 @@ def check_training(config: Config) -> None:
     _check_resume(config.trainer)
     _check_weights(config)
     tokenizer = load_tokenizer(config.tokenizer.path)
-    embedding_rows(config.model.vocab_size, tokenizer)
+    check_vocabulary_fit(embedding_rows(config.model.vocab_size, tokenizer), config.parallel.tp)
     prompts = load_prompts(data, tokenizer, "train")
     PromptSampler(len(prompts), data.train_batch_size, shuffle=data.shuffle, seed=data.seed)
     if config.sft.steps > 0:
@@ -63,7 +64,7 @@ def check_generation(config: Config) -> None:
     _check_weights(config)
     family_path(config.model.family)
     tokenizer = load_tokenizer(config.tokenizer.path)
-    embedding_rows(config.model.vocab_size, tokenizer)
+    check_vocabulary_fit(embedding_rows(config.model.vocab_size, tokenizer), config.parallel.tp)
     load_scorer(config.reward, load_prompts(config.data, tokenizer, split))
 
 

@@ -48,20 +48,20 @@ class LaunchConfig:
 
 @dataclass(kw_only=True)
 class ParallelConfig:
-    """How ranks share the model: dense layers on every rank, experts spread over each EP group."""
+    """How ranks share the model: dense layers within each replica, experts over each EP group."""
 
     ep: int = 1
     """ranks of an EP group; divides the number of ranks and of experts"""
     tp: int = 1
-    """ranks that share a tensor: 1 is all that this version knows"""
+    """ranks of a replica, which cut attention, dense layers and vocabulary among them; divides `parallel.ep`,
+    and heads, key/value heads and vocabulary of the model"""
     pp: int = 1
     """pipeline stages: 1 is all that this version knows"""
 
     def __post_init__(self) -> None:
         require_range("parallel.ep", self.ep, 1)
-        for name, reason in (
-            ("tp", "tensor parallelism is not supported in this version"),
-            ("pp", "pipeline parallelism is not supported: at each token all stages but one would wait"),
-        ):
-            allowed = f"1 ({reason}; parallel.ep spreads the experts over ranks)"
-            require(getattr(self, name) == 1, f"parallel.{name}", getattr(self, name), allowed)
+        allowed = f"a divisor of parallel.ep = {self.ep}, so that each EP group holds whole replicas"
+        require(self.tp >= 1 and self.ep % self.tp == 0, "parallel.tp", self.tp, allowed)
+        reason = "pipeline parallelism is not supported: at each token all stages but one would wait"
+        allowed = f"1 ({reason}; parallel.ep spreads the experts over ranks)"
+        require(self.pp == 1, "parallel.pp", self.pp, allowed)

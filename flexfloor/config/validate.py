@@ -17,6 +17,7 @@ from flexfloor.config.trainer import NEVER
 from flexfloor.config.tree import Config
 from flexfloor.data.config import DataConfig
 from flexfloor.elastic.config import check_rungs
+from flexfloor.models.tp_fit import check_tp_fit
 from flexfloor.overlap.config import check_overlap
 from flexfloor.rollout.budget import tokens_in_budget
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
@@ -28,6 +29,7 @@ def validate(config: Config) -> None:
         finite_numbers,
         _ranks_by_groups,
         _experts_by_ranks,
+        _replicas,
         _shrinking,
         _known_lengths,
         _groups_of_responses,
@@ -81,6 +83,10 @@ def _ranks_by_groups(config: Config) -> None:
 def _experts_by_ranks(config: Config) -> None:
     experts, ep = config.model.num_experts, config.parallel.ep
     require(experts % ep == 0, "model.num_experts", experts, f"a multiple of parallel.ep = {ep}")
+
+
+def _replicas(config: Config) -> None:
+    check_tp_fit(config.model, config.parallel.tp)
 
 
 def _shrinking(config: Config) -> None:

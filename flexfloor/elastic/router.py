@@ -84,8 +84,16 @@ class ElasticRouter(TopKRouter):
     """Index of this router's MoE layer in `load`."""
 
     def forward(self, input: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Route, and count the rows when asked to."""
+        """Route, and count the rows when asked to.
+
+        Args:
+            input: [S, 1, H].
+            padding_mask: [S, 1], true for rows that stand for nothing: no expert gets them.
+        """
         probs, routing_map = super().forward(input, padding_mask)
+        if padding_mask is not None:
+            stands_T1 = ~padding_mask.reshape(-1, 1)
+            probs, routing_map = probs * stands_T1, routing_map & stands_T1
         if self.load is not None:
             self.load.add(self.load_layer, routing_map.nonzero()[:, 1])
         return probs, routing_map
@@ -113,12 +121,13 @@ class ElasticRouter(TopKRouter):
         shares_TK, expert_TK = route_topk(logits_TE, self.config, self.expert_bias)
         probs_TE = torch.zeros_like(logits_TE).scatter(1, expert_TK, shares_TK)
         routed_TE = torch.zeros_like(logits_TE, dtype=torch.bool).scatter(1, expert_TK, True)
-        self._apply_expert_bias(routed_TE)
+        self._apply_expert_bias(routed_TE, padding_mask)
         return probs_TE, routed_TE
 
     def _apply_expert_bias(self, routing_map: Tensor, padding_mask: Tensor | None = None) -> None:
         # Upstream's own is compiled, which costs a compiler run and, on a CPU host, a C++ compiler.
-        assert padding_mask is None, "packed rows hold no padding"
         if self.enable_expert_bias and torch.is_grad_enabled():
             with torch.no_grad():
+                if padding_mask is not None:
+                    routing_map = routing_map & ~padding_mask.reshape(-1, 1)
                 self.local_tokens_per_expert += routing_map.sum(dim=0)

@@ -13,6 +13,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.elastic.router import ElasticRouter
+from flexfloor.models.norm import RowsNorm, use_rows_norm
 
 
 def block_spec(
@@ -26,7 +27,11 @@ def block_spec(
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
     # Layers of a kind share one specification, which is adapted once.
     for layer in {id(layer): layer for layer in spec.layer_specs}.values():
-        adapt_attention(layer.submodules.self_attention)
+        attention = layer.submodules.self_attention
+        for submodules in (layer.submodules, attention.submodules):
+            use_rows_norm(submodules)
+        adapt_attention(attention)
+    spec.layer_norm = RowsNorm
     marked = zip(spec.layer_specs, config.moe_layer_freq, strict=True)
     for layer in {id(layer): layer for layer, has_experts in marked if has_experts}.values():
         use_elastic_moe(layer)

@@ -18,6 +18,7 @@ from flexfloor.models.hf_config import read_hf_config
 from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.registry import get_family, weight_map_of
+from flexfloor.models.sharding import cut_config, mark_cut_parameters
 from flexfloor.models.vocabulary import cut_logits
 from flexfloor.models.weights.take import import_weights
 
@@ -33,14 +34,14 @@ def build_model(
     take_weights: bool = True,
     groups_experts: bool | None = None,
 ) -> GPTModel:
-    """Build the model with this rank's share of the experts; all ranks call it.
+    """Build this rank's share of the model; all ranks call it.
 
     Args:
         model: the model's shape and where its weights are; `model.family` names the registered family.
         vocab_size: rows of the embedding and of the output layer.
         num_tokens: leading rows that are tokens, to which logits are cut; all when not given.
         max_sequence_length: positions that rotary angles may be asked for, prompt and response.
-        groups: process groups; `groups.ep` spreads the experts.
+        groups: process groups; `groups.ep` spreads the experts, `groups.tp` cuts what is no expert.
         seed: of initial weights, which do not depend on the layout.
         take_weights: from `model.path`, if there is one; false where a checkpoint is loaded later.
         groups_experts: whether experts are computed by grouped products; not given = where the device has
@@ -93,6 +94,7 @@ def build_shell(
     """
     family = get_family(model.family)
     config = family.transformer_config(model, ep_size=groups.ep.size())
+    cut_config(config, groups.tp.size())
     spec = family.block_spec(config)
     if groups_experts is None:
         groups_experts = device.has_grouped_products() and can_group(config)
@@ -101,7 +103,7 @@ def build_shell(
             use_grouped_experts(layer)
         # Not as pg_collection: 0.16 hands that to its own MoE layer class only, 0.19 to every class.
         layer.submodules.mlp.params = {**(layer.submodules.mlp.params or {}), "groups": groups}
-    return GPTModel(
+    gpt = GPTModel(
         config=config,
         transformer_layer_spec=spec,
         vocab_size=vocab_size,
@@ -112,3 +114,5 @@ def build_shell(
         parallel_output=False,
         pg_collection=groups,
     )
+    mark_cut_parameters(gpt)
+    return gpt

@@ -1,7 +1,14 @@
-"""One forward pass of the model over packed sequences."""
+"""One forward pass of the model over packed sequences.
+
+The ranks of a replica share the rows evenly: where their number does not divide, a sequence of rows that
+stand for nothing follows. No other row attends to them, and no expert gets them.
+"""
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
+from megatron.core.utils import get_model_config
 from torch import Tensor, nn
 
 from flexfloor.models.attention import PackedRows
@@ -21,6 +28,15 @@ def packed_logits(
 
     Returns: [T, V], with gradient unless autograd is off.
     """
+    num_rows = input_ids_T.size(0)
+    added = -num_rows % get_model_config(model).tensor_model_parallel_size
+    is_added = None
+    if added:
+        input_ids_T, position_ids_T = F.pad(input_ids_T, (0, added)), F.pad(position_ids_T, (0, added))
+        cu_seqlens = torch.cat((cu_seqlens, cu_seqlens[-1:] + added))
+        is_added = (torch.arange(num_rows + added, device=input_ids_T.device) >= num_rows)[None]
     rows = PackedRows.of(position_ids_T, cu_seqlens)
-    logits = model(input_ids_T[None], position_ids_T[None], None, packed_seq_params=rows)
-    return logits[0]
+    logits = model(
+        input_ids_T[None], position_ids_T[None], None, packed_seq_params=rows, padding_mask=is_added
+    )
+    return logits[0, :num_rows]

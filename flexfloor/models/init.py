@@ -1,7 +1,7 @@
 """Initial weights that depend on (seed, parameter, expert) alone, never on who holds them.
 
-Each parameter is drawn by a generator keyed with its global name, so that a model has the same
-weights on any number of ranks and under any placement of its experts.
+Each parameter is drawn whole, by a generator keyed with its global name, and a rank keeps its piece, so that
+a model has the same weights on any number of ranks and under any placement of its experts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from flexfloor.models.sharding import cuts_of
 
 LOCAL_EXPERT = re.compile(r"(.*\.experts\.local_experts\.)(\d+)(\..*)")
 """The name of a tensor of an expert: up to its number, the number, and the rest."""
@@ -56,13 +58,16 @@ def initialize_weights(model: nn.Module, *, seed: int, std: float, num_layers: i
 
     Norm weights are one. The scaling is that of Megatron's `scaled_init_method_normal`.
     """
+    cuts = cuts_of(model)
     for name, parameter in global_parameters(model):
         if parameter.dim() == 1:
             parameter.fill_(1.0)
             continue
         scale = std / math.sqrt(2 * num_layers) if name.endswith(_RESIDUAL_OUTPUTS) else std
-        drawn = torch.randn(parameter.shape, generator=_generator(seed, name), dtype=torch.float64)
-        parameter.copy_(drawn * scale)
+        cut = cuts.get(name)
+        shape = parameter.shape if cut is None else cut.whole_shape(parameter.shape)
+        drawn = torch.randn(shape, generator=_generator(seed, name), dtype=torch.float64) * scale
+        parameter.copy_(drawn if cut is None else cut.piece(drawn))
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 def cut_logits(gpt: GPTModel, num_tokens: int) -> None:
     """Let the logits of `gpt` end after `num_tokens`; its output layer must have as many rows."""
-    rows = gpt.embedding.word_embeddings.weight.size(0)
+    rows = gpt.vocab_size
     assert num_tokens <= rows, (num_tokens, rows)
     if num_tokens == rows:
         return

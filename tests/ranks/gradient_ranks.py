@@ -80,14 +80,14 @@ def as_samples(samples, kind):
     ]
 
 
-def build(ep_size, dtype="float64", name="mixtral", **shape):
+def build(ep_size, dtype="float64", name="mixtral", tp_size=1, **shape):
     """(ddp, groups) with weights large enough that routing and attention matter; `shape` adds settings."""
     from flexfloor import parallel
     from flexfloor.models.build import build_model
     from flexfloor.models.config import ModelConfig
     from flexfloor.train.optimizer import build_ddp
 
-    parallel.initialize(ep_size=ep_size, seed=0, timeout_seconds=60)
+    parallel.initialize(ep_size=ep_size, tp_size=tp_size, seed=0, timeout_seconds=60)
     family = reference.FAMILIES[name]
     config = ModelConfig(
         family=name.partition(",")[0],
@@ -141,11 +141,21 @@ def make_step(ddp, groups, case, **optim):
 
 
 def named(ddp, read):
-    from flexfloor.models.init import global_parameters
+    """What `read` gives for each parameter, whole, by its global name."""
+    import torch.distributed as dist
 
-    return {
-        name: read(parameter).detach().numpy().copy() for name, parameter in global_parameters(ddp.module)
-    }
+    from flexfloor.models.init import global_parameters
+    from flexfloor.models.sharding import cuts_of
+
+    cuts, found = cuts_of(ddp.module), {}
+    for name, parameter in global_parameters(ddp.module):
+        value = read(parameter).detach()
+        if name in cuts:
+            pieces = [None] * cuts[name].group.size()
+            dist.all_gather_object(pieces, value, group=cuts[name].group)
+            value = cuts[name].join(pieces)
+        found[name] = value.numpy().copy()
+    return found
 
 
 def count_routed(ddp, counts):
@@ -159,8 +169,8 @@ def count_routed(ddp, counts):
             module.register_forward_hook(hook)
 
 
-def all_cases(ep_size, name):
-    ddp, groups = build(ep_size, name=name)
+def all_cases(ep_size, tp_size, name):
+    ddp, groups = build(ep_size, name=name, tp_size=tp_size)
     weights, counts, cases = named(ddp, lambda p: p), {}, {}
     count_routed(ddp, counts)
     for name, case in CASES.items():

@@ -28,18 +28,31 @@ from gradient_ranks import (
 from flexfloor.launch import run_ranks
 
 LAYOUTS = {
-    "mixtral": [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)],
-    "qwen3_moe": [(1, 1), (4, 2)],
-    "qwen3_moe, shares as they are": [(2, 2)],
-    "deepseek_v3": [(1, 1), (4, 2)],
+    "mixtral": [
+        (1, 1, 1),
+        (2, 1, 1),
+        (2, 2, 1),
+        (4, 1, 1),
+        (4, 2, 1),
+        (4, 4, 1),
+        (2, 2, 2),
+        (4, 2, 2),
+        (4, 4, 2),
+    ],
+    "qwen3_moe": [(1, 1, 1), (4, 2, 1), (2, 2, 2), (4, 4, 2)],
+    "qwen3_moe, shares as they are": [(2, 2, 1)],
+    "deepseek_v3": [(1, 1, 1), (4, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 4)],
 }
+"""By family: ranks, EP size, TP size."""
 RUNS = [(name, *layout) for name, layouts in LAYOUTS.items() for layout in layouts]
 
 
-@pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world {} ep {}".format(*run))
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: "{}, world{} ep{} tp{}".format(*run))
 def name_and_ranks(request):
-    name, world_size, ep_size = request.param
-    found = run_ranks(all_cases, world_size, ep_size, name, total_timeout_seconds=240, threads_per_rank=1)
+    name, world_size, ep_size, tp_size = request.param
+    found = run_ranks(
+        all_cases, world_size, ep_size, tp_size, name, total_timeout_seconds=240, threads_per_rank=1
+    )
     return name, found
 
 

@@ -16,11 +16,12 @@ from flexfloor.parallel import Layout
 from megatron_patches.parallel_state import pop_expert_group, push_expert_group
 
 
-def place(ep_size: int) -> tuple[Layout, dict[str, list[int]]]:
+def place(ep_size: int, tp_size: int = 1) -> tuple[Layout, dict[str, list[int]]]:
     """This rank's layout and who is in its groups."""
-    layout = parallel.initialize(ep_size=ep_size, seed=1, timeout_seconds=60)
+    layout = parallel.initialize(ep_size=ep_size, tp_size=tp_size, seed=1, timeout_seconds=60)
     groups = parallel.groups()
-    members = {name: dist.get_process_group_ranks(getattr(groups, name)) for name in ("dp", "ep", "expt_dp")}
+    names = ("tp", "dp", "ep", "expt_dp")
+    members = {name: dist.get_process_group_ranks(getattr(groups, name)) for name in names}
     parallel.destroy()
     again = parallel.initialize(ep_size=1, seed=1, timeout_seconds=60)
     assert (again.ep_size, again.ep_index) == (1, dist.get_rank())
@@ -78,6 +79,10 @@ def test_layout_of_four_ranks_in_two_expert_groups() -> None:
         assert layout == Layout(
             world_size=4,
             rank=rank,
+            tp_size=1,
+            tp_rank=0,
+            dp_size=4,
+            dp_rank=rank,
             ep_size=2,
             ep_rank=rank % 2,
             edp_size=2,
@@ -85,10 +90,21 @@ def test_layout_of_four_ranks_in_two_expert_groups() -> None:
             ep_index=rank // 2,
         )
         assert members == {
+            "tp": [rank],
             "dp": [0, 1, 2, 3],
             "ep": [0, 1] if rank < 2 else [2, 3],
             "expt_dp": [rank % 2, rank % 2 + 2],
         }
+
+
+def test_layout_of_four_ranks_in_two_replicas() -> None:
+    for rank, (layout, members) in enumerate(run_ranks(place, 4, 4, 2, threads_per_rank=1)):
+        assert (layout.tp_size, layout.tp_rank) == (2, rank % 2)
+        assert (layout.dp_size, layout.dp_rank) == (2, rank // 2)
+        assert (layout.ep_size, layout.ep_rank, layout.edp_size) == (4, rank, 1)
+        replica = [0, 1] if rank < 2 else [2, 3]
+        alike = [rank % 2, rank % 2 + 2]
+        assert members == {"tp": replica, "dp": alike, "ep": [0, 1, 2, 3], "expt_dp": [rank]}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +113,9 @@ def test_layout_of_four_ranks_in_two_expert_groups() -> None:
         ({"ep_size": 3}, "parallel.ep = 3: must be a divisor of the number of ranks = 4"),
         ({"ep_size": 8}, "parallel.ep = 8: must be a divisor of the number of ranks = 4"),
         ({"ep_size": 0}, "parallel.ep = 0: must be a divisor of the number of ranks = 4"),
-        ({"ep_size": 1, "tp_size": 2}, "parallel.tp = 2: must be 1"),
+        ({"ep_size": 1, "tp_size": 2}, "parallel.tp = 2: must be a divisor of parallel.ep = 1"),
+        ({"ep_size": 4, "tp_size": 3}, "parallel.tp = 3: must be a divisor of parallel.ep = 4"),
+        ({"ep_size": 2, "tp_size": 0}, "parallel.tp = 0: must be a divisor of parallel.ep = 2"),
         ({"ep_size": 1, "pp_size": 2}, "parallel.pp = 2: must be 1"),
     ],
 )

@@ -32,7 +32,7 @@ from flexfloor.train.config import OptimConfig
         (lambda: LaunchConfig(threads_per_rank=0), "launch.threads_per_rank = 0: must be >= 1"),
         (lambda: MemoryConfig(budget_bytes=0), "memory.budget_bytes = 0: must be a positive number of bytes"),
         (lambda: ParallelConfig(ep=0), "parallel.ep = 0: must be >= 1"),
-        (lambda: ParallelConfig(tp=2), "parallel.tp = 2: must be 1 (tensor parallelism is not supported"),
+        (lambda: ParallelConfig(tp=2), "parallel.tp = 2: must be a divisor of parallel.ep = 1, so that"),
         (
             lambda: ParallelConfig(pp=2),
             "parallel.pp = 2: must be 1 (pipeline parallelism is not supported: at each token",
