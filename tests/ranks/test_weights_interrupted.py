@@ -27,7 +27,7 @@ def source(tmp_path_factory):
 
 
 def out(folder, place, *, at, instead):
-    """Export, with `instead` done at the fourth piece of a tensor, or before the folder is put in its place."""
+    """Export, with `instead` done at the fourth piece, or before the folder is put in its place."""
     parallel.initialize(ep_size=2, seed=0, timeout_seconds=20)
     gpt, weight_map = ranks.taken(folder)
     is_rank_1 = torch.distributed.get_rank() == 1

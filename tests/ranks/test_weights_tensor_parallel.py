@@ -1,5 +1,6 @@
 """Weights in and out of models whose tensors ranks share: TP, experts' own TP, and both beside EP."""
 
+import fp8
 import hf_models
 import numpy as np
 import pytest
@@ -89,3 +90,22 @@ def test_shapes_are_compared_whole(models, tmp_path):
     for found in start(ranks.complaint, 2, (2, 1, 1), tmp_path):
         assert found.startswith("WeightsError")
         assert f"{name} is [32, 16] in model.safetensors, the model needs [32, 32]" in found
+
+
+def test_a_full_disk_is_told_by_the_ranks_that_send_too(models, tmp_path):
+    of_ranks = start(ranks.out_on_a_full_disk, 2, (2, 1, 1), models["mixtral"][0], tmp_path / "out")
+    assert of_ranks[0] == of_ranks[1] and of_ranks[0].startswith("WeightsError: cannot write")
+    assert "out (rank 0): OSError: [Errno 28] No space left on device" in of_ranks[0]
+    assert not (tmp_path / "out").exists()
+
+
+@SLOW
+def test_columns_of_weights_in_fp8_have_their_scales(tmp_path):
+    block = (16, 12)
+    source = hf_models.save(hf_models.hf_model("deepseek_v3"), tmp_path / "source", "1GB")
+    stored, plain = fp8.quantized(hf_models.tensors_in(source), block)
+    folder = fp8.write(tmp_path / "fp8", source, stored, block)
+    start(ranks.in_and_out, 4, (2, 2, 2), {"mine": folder}, tmp_path / "out", 10**9)
+    written = hf_models.tensors_in(tmp_path / "out" / "mine")
+    assert written.keys() == plain.keys()
+    assert all(torch.equal(written[name], wanted) for name, wanted in plain.items())

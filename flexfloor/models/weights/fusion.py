@@ -45,7 +45,7 @@ class Piece:
     """First row in the Megatron tensor."""
     num_rows: int
     column: int = 0
-    """First column there; taken are as many as the Megatron tensor has, all unless tensor parallelism cuts them."""
+    """First column there; as many are taken as the rank holds, all unless tensor parallelism cuts them."""
 
 
 class Fusion(Protocol):

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from flexfloor.models.init import LOCAL_EXPERT
-from flexfloor.models.weights.share import Share, TensorRank
 from flexfloor.models.weights.fusion import Piece, Shape, row_width
 from flexfloor.models.weights.shard_file import Rows
+from flexfloor.models.weights.share import Share, TensorRank
 from flexfloor.models.weights.take import as_rows
 
 _NO_EXPERT = -1

@@ -22,9 +22,9 @@ from flexfloor.errors import ConfigError, WeightsError
 from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights import hf_folder
 from flexfloor.models.weights.assembly import MAX_SHARD_BYTES, Assembly, Shard, assemble, shard
-from flexfloor.models.weights.share import TensorRank
 from flexfloor.models.weights.gathered_rows import GatheredRows
 from flexfloor.models.weights.shard_file import chunks_of, write_shard
+from flexfloor.models.weights.share import TensorRank
 from flexfloor.models.weights.take import whole_shapes
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank, on_first_rank
@@ -41,7 +41,7 @@ def export_weights(
     max_shard_bytes: int = MAX_SHARD_BYTES,
     write_more: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Write the weights of `gpt`, under any parallelism of tensors and experts, to `folder`; all ranks call it.
+    """Write the weights of `gpt`, under any tensor and expert parallelism, to `folder`; all ranks call it.
 
     Args:
         folder: empty or not there yet.

@@ -2,8 +2,8 @@
 
 Where a file has the type of the memory, the system reads into it; elsewhere rows pass through a small buffer
 that is used again, and are converted on the way, those in FP8 multiplied by their scales. So reading takes no
-memory worth speaking of beside what is filled, whatever the size of a tensor. Of rows of which only some columns
-are wanted, no others are read unless the wanted ones are few.
+memory worth speaking of beside what is filled, whatever the size of a tensor. Where only some columns are
+wanted, no others are read unless those are few.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which part of a tensor a rank holds where tensor parallelism cuts it.
 
 Queries, keys and values are cut between query groups, which lie one behind the other, so that a rank has a
-plain range of rows. Of gate and up projections it has a range of each half, and those two one above the other.
+range of rows. Of gate and up projections it has a range of each half, those two one above the other.
 
 Invariants:
 - The parts of all ranks together are the whole, each element once.

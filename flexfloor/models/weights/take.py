@@ -21,10 +21,10 @@ from flexfloor import heartbeat
 from flexfloor.errors import WeightsError
 from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights.coverage import ImportPlan, plan_import
-from flexfloor.models.weights.share import TensorRank
 from flexfloor.models.weights.fusion import Piece, Shape, num_rows, row_width
 from flexfloor.models.weights.quantized import Block, pair_scales
 from flexfloor.models.weights.rows_reader import BUFFER_BYTES, RowsReader
+from flexfloor.models.weights.share import TensorRank
 from flexfloor.models.weights.stored import DTYPES, FP8, StoredTensor, read_index
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank
@@ -40,8 +40,8 @@ def import_weights(
     mtp_layers: int = 0,
     weight_block: Block | None = None,
 ) -> None:
-    """Fill `gpt`, under any parallelism of tensors and experts, with the weights in `folder`, converted to its
-    type; all ranks call it.
+    """Fill `gpt`, under any tensor and expert parallelism, with the weights in `folder`, in its own type; all
+    ranks call it.
 
     Args:
         folder: with `model.safetensors`, or its index and the files that it names.
@@ -83,7 +83,7 @@ def import_weights(
 def whole_shapes(
     own: dict[str, Tensor], num_experts: int, weight_map: WeightMap, position: TensorRank
 ) -> dict[str, Shape]:
-    """Shapes of all tensors of the model, whole and other ranks' experts included, from those of this rank."""
+    """Shapes of all tensors of the model, whole, other ranks' experts included, from those of this rank."""
     shapes: dict[str, Shape] = {}
     for name, tensor in own.items():
         match = LOCAL_EXPERT.fullmatch(name)

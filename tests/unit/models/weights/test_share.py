@@ -4,11 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flexfloor.models.weights.fusion import Piece
+from flexfloor.models.weights.fusion import Piece, Plain
 from flexfloor.models.weights.rows_reader import RowsReader
 from flexfloor.models.weights.share import Share, TensorRank
 from flexfloor.models.weights.stored import read_header
-from flexfloor.models.weights.fusion import Plain
 from flexfloor.models.weights.weight_map import Row, WeightMap
 
 
