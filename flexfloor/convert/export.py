@@ -40,7 +40,7 @@ def export_checkpoint(wanted: Export) -> None:
     stored = StoredModel(step, model, vocab_size)
     shards = _shards(wanted, stored, model, vocab_size)
     partial = hf_folder.begin(wanted.out)
-    _write_rest(partial, wanted, extra, model, vocab_size)
+    _write_rest(partial, wanted, step, extra, model, vocab_size)
     console = make_console(0)
     with console.progress("export", sum(len(each.tensors) for each in shards), "tensors") as bar:
         for each in shards:
@@ -72,11 +72,11 @@ def _advance(bar: Any) -> Callable[[object], None]:
 
 
 def _write_rest(
-    folder: Path, wanted: Export, extra: dict[str, Any], model: ModelConfig, vocab_size: int
+    folder: Path, wanted: Export, step: Path, extra: dict[str, Any], model: ModelConfig, vocab_size: int
 ) -> None:
     """config.json, generation settings and tokenizer."""
     origin = extra.get("origin", {})
-    source = _source(wanted, origin)
+    source = _source(wanted, step, origin)
     if model.family in HF_FAMILIES:
         positions = read_hf_config(source).max_positions if source else origin.get("max_positions", 4096)
         write_hf_config(folder, model, vocab_size=vocab_size, max_positions=positions)
@@ -86,22 +86,22 @@ def _write_rest(
     if source is not None:
         names = [hf_folder.GENERATION_FILE, *([] if model.family in HF_FAMILIES else [CONFIG_FILE])]
         hf_folder.copy_files(source, folder, names)
-    _write_tokenizer(folder, wanted.hf, origin.get("tokenizer_path"))
+    _write_tokenizer(folder, wanted.hf or step, origin.get("tokenizer_path"))
 
 
-def _source(wanted: Export, origin: dict[str, Any]) -> Path | None:
-    """The Hugging Face folder that the model came from, if it is there."""
+def _source(wanted: Export, step: Path, origin: dict[str, Any]) -> Path | None:
+    """The folder with the config.json that the model came with, if there is one; an import keeps it."""
     if wanted.hf is not None:
         allowed = f"a folder with a {CONFIG_FILE}"
         require((wanted.hf / CONFIG_FILE).is_file(), "--hf", str(wanted.hf), allowed)
         return wanted.hf
-    path = Path(origin["model_path"]) if origin.get("model_path") else None
-    return path if path is not None and (path / CONFIG_FILE).is_file() else None
+    candidates = [step, *([Path(origin["model_path"])] if origin.get("model_path") else [])]
+    return next((path for path in candidates if (path / CONFIG_FILE).is_file()), None)
 
 
-def _write_tokenizer(folder: Path, hf: Path | None, used: str | None) -> None:
-    """That of the folder a user named, else the one that the run used."""
-    if hf is not None and hf_folder.copy_files(hf, folder, hf_folder.TOKENIZER_FILES):
+def _write_tokenizer(folder: Path, hf: Path, used: str | None) -> None:
+    """That in the folder `hf`, which a user named or an import made, else the one that the run used."""
+    if hf_folder.copy_files(hf, folder, hf_folder.TOKENIZER_FILES):
         return
     if used is not None and not hf_folder.copy_files(Path(used), folder, hf_folder.TOKENIZER_FILES):
         load_tokenizer(used).save_pretrained(folder)

@@ -21,6 +21,8 @@ from flexfloor.models.registry import get_family, weight_map_of
 from flexfloor.models.sharding import cut_config, mark_cut_parameters
 from flexfloor.models.vocabulary import cut_logits
 from flexfloor.models.weights.take import import_weights
+from flexfloor.train import checkpoint_folder
+from flexfloor.train.checkpoint import load_weights
 
 
 def build_model(
@@ -73,6 +75,9 @@ def build_model(
 def _take_weights(gpt: GPTModel, model: ModelConfig) -> None:
     assert model.path is not None
     folder = Path(model.path).expanduser()
+    if checkpoint_folder.is_sealed(folder):
+        load_weights(folder, model=[gpt])
+        return
     said: dict[str, Any] = {}
     if model.family in HF_FAMILIES:
         found = read_hf_config(folder)

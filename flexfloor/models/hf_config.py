@@ -33,7 +33,7 @@ GREEDY, LIMITED = "greedy", "group_limited_greedy"
 class HfModel:
     """What a config.json says."""
 
-    fields: dict[str, object]
+    fields: dict[str, Any]
     """Fields of ModelConfig that config.json determines, `family` among them."""
     vocab_size: int
     """Rows of Hugging Face's embedding, not padded."""

@@ -29,6 +29,8 @@ from flexfloor.models.weights.take import whole_shapes
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank, on_first_rank
 
+_MAKE_SPACE = "Free space there, or write to another folder"
+
 
 def export_weights(
     gpt: GPTModel,
@@ -69,7 +71,8 @@ def export_weights(
     shards = shard(tensors, lambda tensor: _owner(tensor, gathered), max_shard_bytes)
     _first(lambda: _begin(folder), folder)
     partial = hf_folder.partial_of(folder)
-    on_every_rank(lambda: _write(partial, shards, gathered), f"cannot write {folder}", WeightsError)
+    complaint = f"cannot write {folder}"
+    on_every_rank(lambda: _write(partial, shards, gathered), complaint, WeightsError, _MAKE_SPACE)
     _first(lambda: write_more(partial), folder)
     _first(lambda: hf_folder.finish(folder, shards), folder)
 
@@ -90,7 +93,7 @@ def _write(partial: Path, shards: list[Shard], gathered: GatheredRows) -> None:
 
 
 def _first(action: Callable[[], Any], folder: Path) -> None:
-    on_first_rank(action, f"cannot write {folder}", WeightsError)
+    on_first_rank(action, f"cannot write {folder}", WeightsError, _MAKE_SPACE)
 
 
 def _begin(folder: Path) -> None:
