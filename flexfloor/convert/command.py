@@ -37,7 +37,10 @@ def _import(options: argparse.Namespace) -> None:
     require(options.ranks >= 1, "--ranks", options.ranks, "1 or more")
     wanted = Import(hf=options.hf, out=options.out, dtype=options.dtype)
     require_free("--out", wanted.out)
-    read_hf_config(wanted.hf)
+    try:
+        read_hf_config(wanted.hf)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("model.path", "--hf", 1)) from None
     from flexfloor.launch import run_ranks
 
     run_ranks(import_on_rank, options.ranks, wanted)

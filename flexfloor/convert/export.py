@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from flexfloor import heartbeat, parallel
 from flexfloor.checks import require
 from flexfloor.convert.find_step import find_step
-from flexfloor.convert.request import Export
+from flexfloor.convert.request import MAKE_SPACE, Export
 from flexfloor.convert.stored_model import StoredModel, model_in
 from flexfloor.data.tokenizer import load_tokenizer
+from flexfloor.errors import WeightsError
 from flexfloor.models.config import ModelConfig
 from flexfloor.models.hf_config import CONFIG_FILE, read_hf_config, write_hf_config
 from flexfloor.models.hf_keys import HF_FAMILIES
@@ -23,6 +25,7 @@ from flexfloor.models.weights.assembly import Shard, assemble, shard
 from flexfloor.models.weights.shard_file import chunks_of, write_shard
 from flexfloor.track.console import make_console
 from flexfloor.train.checkpoint import read_extra
+from flexfloor.train.shared_failure import reason_of
 
 
 def export_checkpoint(wanted: Export) -> None:
@@ -31,6 +34,7 @@ def export_checkpoint(wanted: Export) -> None:
     Raises:
         ConfigError: `out` holds something, or no Hugging Face class computes this model.
         CheckpointError: the checkpoint is not whole.
+        WeightsError: files cannot be written.
     """
     hf_folder.require_free("--out", wanted.out)
     parallel.initialize(ep_size=1, seed=0, timeout_seconds=600)
@@ -42,12 +46,22 @@ def export_checkpoint(wanted: Export) -> None:
     partial = hf_folder.begin(wanted.out)
     _write_rest(partial, wanted, step, extra, model, vocab_size)
     console = make_console(0)
-    with console.progress("export", sum(len(each.tensors) for each in shards), "tensors") as bar:
+    num_tensors = sum(len(each.tensors) for each in shards)
+    with _telling_of(wanted.out), console.progress("export", num_tensors, "tensors") as bar:
         for each in shards:
             write_shard(partial, each, chunks_of(each, stored.rows, _advance(bar)))
-    hf_folder.finish(wanted.out, shards)
+        hf_folder.finish(wanted.out, shards)
     written = sum(each.num_bytes for each in shards) / 1e9
     console.line(f"{step} as {wanted.out}: {len(shards)} files of weights, {written:.2f} GB")
+
+
+@contextmanager
+def _telling_of(out: Path) -> Iterator[None]:
+    """Say of a file that cannot be read or written what was going on, and what helps on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise WeightsError(f"cannot write {out}: {reason_of(error, MAKE_SPACE)}") from error
 
 
 def _shards(wanted: Export, stored: StoredModel, model: ModelConfig, vocab_size: int) -> list[Shard]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from flexfloor import heartbeat, parallel
 from flexfloor.convert.folder_model import FolderModel
 from flexfloor.convert.model_parts import Chunk, ModelParts
-from flexfloor.convert.request import Import
+from flexfloor.convert.request import MAKE_SPACE, Import
 from flexfloor.convert.weights_writer import write_weights
 from flexfloor.errors import WeightsError
 from flexfloor.models.config import ModelConfig
@@ -33,7 +33,6 @@ from flexfloor.train.plain_data import write_plain
 from flexfloor.train.shared_failure import on_every_rank, on_first_rank
 
 CHUNK_BYTES = 16 * 2**20
-_MAKE_SPACE = "Free space there, or choose another --out"
 
 
 def import_folder(wanted: Import) -> None:
@@ -66,11 +65,11 @@ def import_folder(wanted: Import) -> None:
 
 
 def _together(wanted: Import, action: Callable[[], Any]) -> Any:
-    return on_every_rank(action, f"cannot write {wanted.out}", WeightsError, _MAKE_SPACE)
+    return on_every_rank(action, f"cannot write {wanted.out}", WeightsError, MAKE_SPACE)
 
 
 def _first(wanted: Import, action: Callable[[], Any]) -> None:
-    on_first_rank(action, f"cannot write {wanted.out}", WeightsError, _MAKE_SPACE)
+    on_first_rank(action, f"cannot write {wanted.out}", WeightsError, MAKE_SPACE)
 
 
 def _begin(wanted: Import) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+MAKE_SPACE = "Free space there, or choose another --out"
+"""What helps where no space is left."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:

@@ -72,6 +72,15 @@ def read_hf_config(folder: Path) -> HfModel:
     )
 
 
+def weight_block_in(folder: Path) -> tuple[int, int] | None:
+    """`HfModel.weight_block` of a model of any type; None too where there is no config.json.
+
+    Raises ConfigError naming the key, its value and what is allowed.
+    """
+    path = folder / CONFIG_FILE
+    return read_weight_block(HfFile.read(path)) if path.exists() else None
+
+
 def write_hf_config(folder: Path, model: ModelConfig, *, vocab_size: int, max_positions: int) -> None:
     """Write `folder`/config.json, in the form that transformers 4 and 5 read.
 

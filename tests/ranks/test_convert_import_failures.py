@@ -11,7 +11,7 @@ import torch
 
 from flexfloor.cli import main
 from flexfloor.convert import import_folder as importing
-from flexfloor.convert.request import Import
+from flexfloor.convert.request import Export, Import
 from flexfloor.errors import RankError, WeightsError
 from flexfloor.launch import run_ranks
 from flexfloor.models.weights import hf_folder
@@ -52,6 +52,13 @@ def fill_the_disk():
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def exported_on_a_full_disk(wanted):
+    from flexfloor.convert import export
+
+    export.write_shard = lambda *_: fill_the_disk()
+    export.export_checkpoint(wanted)
+
+
 def test_a_killed_import_leaves_no_folder_and_the_next_one_succeeds(source, tmp_path):
     wanted = Import(hf=source, out=tmp_path / "out")
     with pytest.raises(RankError, match="SIGKILL"):
@@ -60,6 +67,9 @@ def test_a_killed_import_leaves_no_folder_and_the_next_one_succeeds(source, tmp_
     assert left == hf_folder.partial_of(wanted.out) and not is_sealed(left)
     assert main(["convert", "import", "--hf", str(source), "--out", str(wanted.out)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"] and is_sealed(wanted.out)
+    with pytest.raises(WeightsError, match=r"cannot write .*hf: OSError: .*choose another --out$") as error:
+        start(exported_on_a_full_disk, 1, Export(checkpoint=wanted.out, out=tmp_path / "hf"))
+    assert "max_ckpt" not in str(error.value) and not (tmp_path / "hf").exists()
 
 
 def test_a_full_disk_is_told_with_what_to_do(source, tmp_path):
@@ -84,7 +94,7 @@ def test_what_cannot_be_imported_is_named_before_anything_is_written(source, tmp
     assert main([*words, str(tmp_path / "out"), "--ranks", "0"]) == 2
     assert "--ranks = 0: must be 1 or more" in capfd.readouterr().err
     assert main(["convert", "import", "--hf", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert "holds no config.json" in capfd.readouterr().err
+    assert f"--hf = '{tmp_path}': holds no config.json" in capfd.readouterr().err
     broken = tmp_path / "broken"
     broken.mkdir()
     for file in source.iterdir():
