@@ -32,6 +32,7 @@ examples:
   flexfloor train recipe=tiny-mixtral launch=slurm launch.slurm.nodes=2 launch.slurm.dry_run=true
   flexfloor rollout recipe=tiny-mixtral generate.max_prompts=16
   flexfloor report runs/flexfloor/demo
+  flexfloor convert import --hf DIR --out DIR
   flexfloor convert export --checkpoint runs/flexfloor/demo --out demo-hf
   flexfloor simulate simulate.model=deepseek-v3 simulate.hardware=h200 simulate.num_gpus=64
   flexfloor config recipe=tiny-mixtral
@@ -123,7 +124,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         _report,
         "page, picture, trace and closing table of a finished or stopped run, from its folder",
     ),
-    "convert": (_convert, "a checkpoint as a Hugging Face folder; `convert export --help` says more"),
+    "convert": (_convert, "between Hugging Face folders and checkpoints; `convert import --help` says more"),
     "simulate": (
         _simulate,
         "what schedules would do on a modelled cluster: a table, time lines and a frontier, simulated",
@@ -196,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name == "convert":
-        command.add_argument("overrides", nargs=argparse.REMAINDER, metavar="export ...")
+        command.add_argument("overrides", nargs=argparse.REMAINDER, metavar="import|export ...")
         command.set_defaults(config_dir=None)
         return
     if name == "report":

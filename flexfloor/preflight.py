@@ -23,7 +23,7 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.schedule.history_file import read_history
 from flexfloor.stages.own_checkpoints import finds_checkpoint
 from flexfloor.stages.replay import Replay
-from flexfloor.train.checkpoint_folder import complaint
+from flexfloor.train.checkpoint_folder import complaint, is_sealed
 
 
 def check_host(config: Config) -> None:
@@ -93,7 +93,12 @@ def _check_weights(config: Config) -> None:
     if path is not None and not finds_checkpoint(config.trainer):
         from flexfloor.models.weights.stored import read_index
 
-        read_index(Path(path).expanduser())
+        folder = Path(path).expanduser()
+        if is_sealed(folder):
+            reason = complaint(folder)
+            require(reason is None, "model.path", path, f"a whole folder of weights; {reason}")
+        else:
+            read_index(folder)
 
 
 def _check_resume(trainer: TrainerConfig) -> None:

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from flexfloor.checks import require
 from flexfloor.config.complaint import COMPLAINTS, as_config_error
 from flexfloor.config.fields import is_container, is_section, kind_of
-from flexfloor.config.model_path import fill_model
+from flexfloor.config.model_path import fill_model, unwritten_schema
 from flexfloor.config.overrides import checked, parsed
 from flexfloor.config.tree import Config
 from flexfloor.config.validate import validate
@@ -49,7 +49,12 @@ def compose(
     except COMPLAINTS as error:
         raise as_config_error(error) from None
     _check_containers(OmegaConf.to_container(composed), "")
-    fill_model(composed, base=lambda: _composed(_search(config_dir)), named=_named(overrides))
+    fill_model(
+        composed,
+        written=lambda: _composed(words, unwritten_schema()),
+        base=lambda: _composed(_search(config_dir), unwritten_schema()),
+        named=_named(overrides),
+    )
     config = _typed(composed)
     check(config)
     return config
@@ -69,8 +74,8 @@ def _search(config_dir: Path | None) -> list[str]:
     return [f"hydra.searchpath=['file://{folder}']"]
 
 
-def _composed(words: list[str]) -> DictConfig:
-    ConfigStore.instance().store(name="schema", node=Config, provider="flexfloor")
+def _composed(words: list[str], schema: type[Config] | DictConfig = Config) -> DictConfig:
+    ConfigStore.instance().store(name="schema", node=schema, provider="flexfloor")
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
         return hydra_compose("config", words)
 

@@ -14,7 +14,7 @@ from flexfloor.elastic.grouped_experts import can_group
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.models.block_spec import elastic_layers, use_grouped_experts
 from flexfloor.models.config import ModelConfig
-from flexfloor.models.hf_config import read_hf_config
+from flexfloor.models.hf_config import read_hf_config, weight_block_in
 from flexfloor.models.hf_keys import HF_FAMILIES
 from flexfloor.models.init import initialize_weights
 from flexfloor.models.recomputation import set_recompute
@@ -22,6 +22,8 @@ from flexfloor.models.registry import get_family, weight_map_of
 from flexfloor.models.sharding import cut_config, mark_cut_parameters
 from flexfloor.models.vocabulary import cut_logits
 from flexfloor.models.weights.take import import_weights
+from flexfloor.train import checkpoint_folder
+from flexfloor.train.checkpoint import load_weights
 
 
 def build_model(
@@ -76,11 +78,16 @@ def build_model(
 
 def _take_weights(gpt: GPTModel, model: ModelConfig) -> None:
     assert model.path is not None
+    said: dict[str, Any]
     folder = Path(model.path).expanduser()
-    said: dict[str, Any] = {}
+    if checkpoint_folder.is_sealed(folder):
+        load_weights(folder, model=[gpt])
+        return
     if model.family in HF_FAMILIES:
         found = read_hf_config(folder)
         said = dict(mtp_layers=found.mtp_layers, weight_block=found.weight_block)
+    else:
+        said = dict(weight_block=weight_block_in(folder))
     import_weights(gpt, weight_map_of(model), folder, **said)
 
 

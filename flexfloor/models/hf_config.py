@@ -33,7 +33,7 @@ GREEDY, LIMITED = "greedy", "group_limited_greedy"
 class HfModel:
     """What a config.json says."""
 
-    fields: dict[str, object]
+    fields: dict[str, Any]
     """Fields of ModelConfig that config.json determines, `family` among them."""
     vocab_size: int
     """Rows of Hugging Face's embedding, not padded."""
@@ -70,6 +70,15 @@ def read_hf_config(folder: Path) -> HfModel:
         mtp_layers=file.value(Key(("num_nextn_predict_layers", "num_mtp_layers"), int, 0)),
         weight_block=read_weight_block(file),
     )
+
+
+def weight_block_in(folder: Path) -> tuple[int, int] | None:
+    """`HfModel.weight_block` of a model of any type; None too where there is no config.json.
+
+    Raises ConfigError naming the key, its value and what is allowed.
+    """
+    path = folder / CONFIG_FILE
+    return read_weight_block(HfFile.read(path)) if path.exists() else None
 
 
 def write_hf_config(folder: Path, model: ModelConfig, *, vocab_size: int, max_positions: int) -> None:

@@ -116,7 +116,7 @@ def dense_rows(megatron: str, hf: str) -> tuple[Row, ...]:
     """The two rows of a gated network: Megatron stacks its gate and up projections."""
     halves = Stacked((f"{hf}.gate_proj.weight", f"{hf}.up_proj.weight"))
     return (
-        Row(megatron=f"{megatron}.linear_fc1.weight", hf=halves, tp_dim=0),
+        Row(megatron=f"{megatron}.linear_fc1.weight", hf=halves, tp_dim=0, tp_parts=2),
         Row(megatron=f"{megatron}.linear_fc2.weight", hf=Plain(f"{hf}.down_proj.weight"), tp_dim=1),
     )
 
@@ -152,6 +152,7 @@ def named_experts(
             hf=halves,
             fused=OfExperts(f"{layer}.experts.gate_up_proj", model.num_experts),
             tp_dim=0,
+            tp_parts=2,
         ),
         Row(
             megatron=f"{own}.experts.local_experts.{{expert}}.linear_fc2.weight",

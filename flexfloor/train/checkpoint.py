@@ -52,7 +52,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_PLAIN = "plain"
+_PLAIN = checkpoint_folder.PLAIN
 _REFERENCE = "reference"
 
 

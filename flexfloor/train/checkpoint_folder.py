@@ -27,6 +27,8 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 WEIGHTS = "weights"
 """Folder of the policy's weights within a checkpoint."""
+PLAIN = "plain"
+"""Files of what is no tensor."""
 _FIELDS = {"step", "layout", "files", "crc32"}
 _NAME = re.compile(r"step_(\d{6,})(\.old)?")
 
@@ -57,12 +59,7 @@ def finish(folder: Path, step: int, *, layout: dict[str, int], sums: dict[str, i
     """
     partial, final = partial_folder(folder, step), folder / checkpoint_name(step)
     old = final.with_name(f"{final.name}.old")
-    sizes = file_sizes(partial)
-    assert sizes.keys() == sums.keys(), sizes.keys() ^ sums.keys()
-    manifest = {"format": FORMAT, "step": step, "layout": layout, "files": sizes, "crc32": sums}
-    for parent in {(partial / name).parent for name in sizes}:
-        _sync_folder(parent)
-    _write_durably(partial / MANIFEST, json.dumps(manifest, indent=1))
+    seal(partial, step, layout=layout, sums=sums)
     if final.exists():
         shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
@@ -70,6 +67,21 @@ def finish(folder: Path, step: int, *, layout: dict[str, int], sums: dict[str, i
     _sync_folder(folder)
     shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+def seal(path: Path, step: int, *, layout: dict[str, int], sums: dict[str, int]) -> None:
+    """Write the manifest of the folder `path`, which makes it a checkpoint; arguments as `finish`'s."""
+    sizes = file_sizes(path)
+    assert sizes.keys() == sums.keys(), sizes.keys() ^ sums.keys()
+    manifest = {"format": FORMAT, "step": step, "layout": layout, "files": sizes, "crc32": sums}
+    for parent in {(path / name).parent for name in sizes}:
+        _sync_folder(parent)
+    _write_durably(path / MANIFEST, json.dumps(manifest, indent=1))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether `path` is a checkpoint's folder, whole or with files that are no more as they were written."""
+    return (path / MANIFEST).exists()
 
 
 def complaint(path: Path) -> str | None:

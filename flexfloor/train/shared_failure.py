@@ -22,15 +22,24 @@ from flexfloor.errors import CheckpointError, FlexFloorError
 
 _FAILURES = (OSError, CheckpointError, CheckpointingException, CheckpointException)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+MAKE_SPACE = (
+    "Free space there, lower trainer.max_ckpt_to_keep or set another trainer.default_local_dir; "
+    "the checkpoints before this one are untouched, and the same command goes on from the newest"
+)
+"""What helps where no space is left for a checkpoint."""
 
 
 def on_every_rank(
-    action: Callable[[], Any], complaint: str, raises: type[FlexFloorError] = CheckpointError
+    action: Callable[[], Any],
+    complaint: str,
+    raises: type[FlexFloorError] = CheckpointError,
+    make_space: str = MAKE_SPACE,
 ) -> Any:
     """Run `action`, which talks to no other rank, meet the others, and raise on all if it failed on any.
 
     Args:
         raises: what a user is to see; `action` may raise it too, and its message is then the reason.
+        make_space: what helps where no space is left.
 
     Raises:
         CheckpointError, or `raises`: on every rank, with `complaint` and the reason of the first rank that
@@ -45,7 +54,7 @@ def on_every_rank(
     mine = None
     if failure is not None:
         in_own_words = isinstance(failure, raises) and raises is not CheckpointError
-        mine = str(failure) if in_own_words else _reason(failure)
+        mine = str(failure) if in_own_words else reason_of(failure, make_space)
     reasons: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(reasons, mine)
     for rank, reason in enumerate(reasons):
@@ -55,10 +64,13 @@ def on_every_rank(
 
 
 def on_first_rank(
-    action: Callable[[], Any], complaint: str, raises: type[FlexFloorError] = CheckpointError
+    action: Callable[[], Any],
+    complaint: str,
+    raises: type[FlexFloorError] = CheckpointError,
+    make_space: str = MAKE_SPACE,
 ) -> None:
     """`on_every_rank` of an `action` of rank 0 alone."""
-    on_every_rank(action if dist.get_rank() == 0 else lambda: None, complaint, raises)
+    on_every_rank(action if dist.get_rank() == 0 else lambda: None, complaint, raises, make_space)
 
 
 @contextmanager
@@ -80,23 +92,19 @@ def at_once(complaint: str) -> Iterator[None]:
 
 
 def _here(complaint: str, error: BaseException) -> CheckpointError:
-    return CheckpointError(f"{complaint} (rank {dist.get_rank()}): {_reason(error)}")
+    return CheckpointError(f"{complaint} (rank {dist.get_rank()}): {reason_of(error)}")
 
 
-def _reason(failure: BaseException) -> str:
+def reason_of(failure: BaseException, make_space: str = MAKE_SPACE) -> str:
+    """What a user is told of `failure`, with `make_space` where no space is left."""
     if isinstance(failure, CheckpointException):  # Torch tells every rank what failed on which
-        return "; ".join(f"rank {rank}: {_reason(error)}" for rank, (error, _) in failure.failures.items())
+        of_ranks = ((rank, error) for rank, (error, _) in failure.failures.items())
+        return "; ".join(f"rank {rank}: {reason_of(error, make_space)}" for rank, error in of_ranks)
     of_file = _behind(failure)
     cause = of_file or failure
     # Upstream lists every key that does not fit: the first lines say enough for one screen.
     text = textwrap.shorten(f"{type(cause).__name__}: {cause}", 600)
-    return f"{text}. {_MAKE_SPACE}" if of_file and of_file.errno in _NO_SPACE else text
-
-
-_MAKE_SPACE = (
-    "Free space there, lower trainer.max_ckpt_to_keep or set another trainer.default_local_dir; "
-    "the checkpoints before this one are untouched, and the same command goes on from the newest"
-)
+    return f"{text}. {make_space}" if of_file and of_file.errno in _NO_SPACE else text
 
 
 def _behind(failure: BaseException | None) -> OSError | None:

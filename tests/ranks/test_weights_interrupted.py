@@ -27,7 +27,7 @@ def source(tmp_path_factory):
 
 
 def out(folder, place, *, at, instead):
-    """Export, with `instead` done at the third tensor, or before the folder is put in its place."""
+    """Export, with `instead` done at the fourth piece, or before the folder is put in its place."""
     parallel.initialize(ep_size=2, seed=0, timeout_seconds=20)
     gpt, weight_map = ranks.taken(folder)
     is_rank_1 = torch.distributed.get_rank() == 1
@@ -35,8 +35,12 @@ def out(folder, place, *, at, instead):
         seen = []
         real = give.write_shard
 
-        def write_shard(partial, shard, rows_of, on_tensor):
-            real(partial, shard, rows_of, lambda t: seen.append(t) or (len(seen) > 3 and instead()))
+        def write_shard(partial, shard, chunks):
+            real(
+                partial,
+                shard,
+                (seen.append(chunk) or (len(seen) > 3 and instead()) or chunk for chunk in chunks),
+            )
 
         give.write_shard = write_shard
     more = (lambda _: instead()) if at == "the end" else (lambda _: None)

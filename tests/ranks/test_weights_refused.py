@@ -139,9 +139,7 @@ def in_fp8(at: Path, source: Path) -> dict[Path, list[str]]:
     }
     silent = fp8.write(at / "silent", source, stored, (16, 16))
     (silent / "config.json").write_text((source / "config.json").read_text())
-    return cases | {
-        silent: [f"in F8_E4M3, and config.json says nothing of how (quantization_config): {MOE[:13]}"]
-    }
+    return cases | {silent: [f"in F8_E4M3, and no quantization_config in config.json says how: {MOE[:13]}"]}
 
 
 def test_what_does_not_fit_is_named_on_every_rank(source, tmp_path):
@@ -169,10 +167,10 @@ def taken_where_rank_1_cannot_read(folder):
     from flexfloor.models.weights import take
 
     class Unreadable(take.RowsReader):
-        def read(self, stored, first_row, target):
+        def read(self, stored, *where):
             if dist.get_rank() == 1 and stored.name.endswith("3.w2.weight"):
                 raise OSError(5, "Input/output error", str(stored.file))
-            super().read(stored, first_row, target)
+            super().read(stored, *where)
 
     take.RowsReader = Unreadable
     return ranks.complaints(2, [folder])

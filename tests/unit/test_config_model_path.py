@@ -66,6 +66,12 @@ def test_a_recipe_names_the_folder_or_contradicts_it(tmp_path: Path) -> None:
     assert (config.model.family, config.model.num_experts) == ("qwen3_moe", 12)
     with pytest.raises(ConfigError, match=r"model.num_experts = 16: must be 12"):
         compose(["recipe=wrong", *FITTING], tmp_path)
+    # its own default, but written; what the model of every run says too is not told from being left alone
+    (recipes / "wrong.yaml").write_text(recipe + "  norm_eps: 1.0e-5\n")
+    with pytest.raises(ConfigError, match=r"model.norm_eps = 1e-05: must be 1e-06 as .* says, or left out"):
+        compose(["recipe=wrong", *FITTING], tmp_path)
+    (recipes / "wrong.yaml").write_text(recipe + "  rope_scaling: {factor: null}\n  num_layers: 4\n")
+    assert compose(["recipe=wrong", *FITTING], tmp_path).model.num_layers == config.model.num_layers != 4
 
 
 def test_printed_yaml_composes_to_the_same(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ class Piece:
     row: int
     """First row in the Megatron tensor."""
     num_rows: int
+    column: int = 0
+    """First column there; as many are taken as the rank holds, all unless tensor parallelism cuts them."""
 
 
 class Fusion(Protocol):

@@ -1,11 +1,13 @@
-"""Weights of a model on its ranks to files under Hugging Face's names, each rank what it holds.
+"""Weights of a model on its ranks to files under Hugging Face's names.
 
 Invariants:
 - A tensor is written by one rank: an expert's by the lowest rank that holds the expert, all others by rank 0.
+  Others send it what it lacks, rows at a time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,15 @@ from flexfloor import heartbeat
 from flexfloor.errors import ConfigError, WeightsError
 from flexfloor.models.init import LOCAL_EXPERT, global_tensors
 from flexfloor.models.weights import hf_folder
-from flexfloor.models.weights.assembly import MAX_SHARD_BYTES, Assembly, assemble, shard
-from flexfloor.models.weights.shard_file import write_shard
-from flexfloor.models.weights.take import as_rows, whole_shapes
+from flexfloor.models.weights.assembly import MAX_SHARD_BYTES, Assembly, Shard, assemble, shard
+from flexfloor.models.weights.gathered_rows import GatheredRows
+from flexfloor.models.weights.shard_file import chunks_of, write_shard
+from flexfloor.models.weights.share import TensorRank
+from flexfloor.models.weights.take import whole_shapes
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank, on_first_rank
+
+_MAKE_SPACE = "Free space there, or write to another folder"
 
 
 def export_weights(
@@ -37,7 +43,7 @@ def export_weights(
     max_shard_bytes: int = MAX_SHARD_BYTES,
     write_more: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Write the weights of `gpt`, of any EP size, to `folder`; all ranks call it.
+    """Write the weights of `gpt`, under any tensor and expert parallelism, to `folder`; all ranks call it.
 
     Args:
         folder: empty or not there yet.
@@ -50,8 +56,8 @@ def export_weights(
         ConfigError: `folder` holds something, or the experts that are to be fused lie on several ranks.
         WeightsError: on every rank, when one cannot write.
     """
-    own = global_tensors(gpt)
-    shapes = whole_shapes(own, gpt.config.num_moe_experts)
+    own, position = global_tensors(gpt), TensorRank.of(gpt)
+    shapes = whole_shapes(own, gpt.config.num_moe_experts, weight_map, position)
     dtypes = _dtypes(gpt, own, dtype)
     tensors = assemble(
         weight_map,
@@ -60,31 +66,39 @@ def export_weights(
         vocab_size=vocab_size,
         fused_experts=fused_experts,
     )
-    shards = shard(tensors, _owners(own), max_shard_bytes)
+    shares = {name: position.share(weight_map, name) for name in shapes}
+    gathered = GatheredRows(own, shapes, shares, position)
+    shards = shard(tensors, lambda tensor: _owner(tensor, gathered), max_shard_bytes)
     _first(lambda: _begin(folder), folder)
-    partial, rows_of = hf_folder.partial_of(folder), _rows_of(own)
-
-    def write_mine() -> None:
-        for each in shards:
-            if each.owner == dist.get_rank():
-                write_shard(partial, each, rows_of, lambda _: heartbeat.beat())
-
-    on_every_rank(write_mine, f"cannot write {folder}", WeightsError)
+    partial = hf_folder.partial_of(folder)
+    complaint = f"cannot write {folder}"
+    on_every_rank(lambda: _write(partial, shards, gathered), complaint, WeightsError, _MAKE_SPACE)
     _first(lambda: write_more(partial), folder)
     _first(lambda: hf_folder.finish(folder, shards), folder)
 
 
+def _write(partial: Path, shards: list[Shard], gathered: GatheredRows) -> None:
+    """Write the files of this rank, and send others what they need for theirs."""
+    failure: OSError | None = None
+    for each in shards:
+        chunks = chunks_of(each, gathered.rows_for(each.owner), lambda _: heartbeat.beat())
+        if each.owner == dist.get_rank() and failure is None:
+            try:
+                write_shard(partial, each, chunks)
+            except OSError as error:
+                failure = error  # told when all others have sent what they would wait to send
+        deque(chunks, maxlen=0)
+    if failure is not None:
+        raise failure
+
+
 def _first(action: Callable[[], Any], folder: Path) -> None:
-    on_first_rank(action, f"cannot write {folder}", WeightsError)
+    on_first_rank(action, f"cannot write {folder}", WeightsError, _MAKE_SPACE)
 
 
 def _begin(folder: Path) -> None:
     hf_folder.require_free("folder", folder)
     hf_folder.begin(folder)
-
-
-def _rows_of(own: dict[str, Tensor]) -> Callable[[str, int, int], Tensor]:
-    return lambda name, row, rows: as_rows(own[name])[row : row + rows]
 
 
 def _dtypes(gpt: GPTModel, own: dict[str, Tensor], dtype: torch.dtype | None) -> dict[str, torch.dtype]:
@@ -101,21 +115,12 @@ def _counterpart(name: str, own: dict[str, Tensor]) -> str:
     return next(of for of in own if of.startswith(prefix) and of.endswith(suffix))
 
 
-def _owners(own: dict[str, Tensor]) -> Callable[[Assembly], int]:
+def _owner(tensor: Assembly, gathered: GatheredRows) -> int:
     """Which rank writes a tensor."""
-    hosted: list[list[int]] = [[]] * dist.get_world_size()
-    mine = {int(match[2]) for name in own if (match := LOCAL_EXPERT.fullmatch(name))}
-    dist.all_gather_object(hosted, sorted(mine))
-    lowest = {expert: rank for rank, experts in reversed(list(enumerate(hosted))) for expert in experts}
-
-    def owner(tensor: Assembly) -> int:
-        matches = [LOCAL_EXPERT.fullmatch(name) for name, _ in tensor.sources]
-        ranks = {lowest[int(match[2])] if match else 0 for match in matches}
-        if len(ranks) > 1:
-            raise ConfigError(
-                f"{tensor.name}: experts can be fused in one tensor where one rank holds all of them; "
-                "`flexfloor convert export --fused-experts` does so from a checkpoint of any layout"
-            )
-        return ranks.pop()
-
-    return owner
+    ranks = gathered.owners(name for name, _ in tensor.sources)
+    if len(ranks) > 1:
+        raise ConfigError(
+            f"{tensor.name}: experts can be fused in one tensor where one rank holds all of them; "
+            "`flexfloor convert export --fused-experts` does so from a checkpoint of any layout"
+        )
+    return ranks.pop()

@@ -1,4 +1,4 @@
-"""A Hugging Face folder that is written: beside its place, sealed by its index, and then renamed.
+"""A folder of a model that is written: beside its place, sealed by its index, and then renamed.
 
 Invariants:
 - What stands at the place is whole; an export that was interrupted leaves a folder `<name>.partial` at most,
@@ -53,9 +53,14 @@ def partial_of(folder: Path) -> Path:
 
 def finish(folder: Path, shards: Sequence[Shard]) -> None:
     """Write the index and put everything in its place."""
-    partial = partial_of(folder)
     if [each.file for each in shards] != [ONE_FILE]:
-        _write_index(partial / INDEX, shards)
+        _write_index(partial_of(folder) / INDEX, shards)
+    put_in_place(folder)
+
+
+def put_in_place(folder: Path) -> None:
+    """What was written becomes `folder`."""
+    partial = partial_of(folder)
     _sync(partial)
     if folder.exists():
         folder.rmdir()  # empty, or this raises

@@ -65,7 +65,7 @@ def pair_scales(stored: Mapping[str, StoredTensor], block: Block | None) -> Pair
     """
     quantized = {name: tensor for name, tensor in stored.items() if tensor.dtype == FP8}
     if block is None:
-        what = f"in {FP8}, and config.json says nothing of how (quantization_config)"
+        what = f"in {FP8}, and no quantization_config in config.json says how"
         return Paired(tensors=dict(stored), problems={what: sorted(quantized)})
     scales = {name for name in stored if name.endswith(SCALE_SUFFIX)}
     pairs = {name: stored[name + SCALE_SUFFIX] for name in quantized if name + SCALE_SUFFIX in scales}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -25,22 +25,27 @@ Rows = Callable[[str, int, int], Tensor]
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def write_shard(
-    folder: Path, shard: Shard, rows_of: Rows, on_tensor: Callable[[Assembly], None] = lambda _: None
-) -> None:
-    """Write `shard` into `folder`.
+def write_shard(folder: Path, shard: Shard, chunks: Iterable[Tensor]) -> None:
+    """Write `shard`, whose tensors are the bytes in `chunks` one after the other, into `folder`."""
+    with (folder / shard.file).open("wb", buffering=0) as file:
+        file.write(_header(shard))
+        for chunk in chunks:
+            file.write(memoryview(chunk.numpy().data))
+        os.fsync(file.fileno())
+
+
+def chunks_of(
+    shard: Shard, rows_of: Rows, on_tensor: Callable[[Assembly], None] = lambda _: None
+) -> Iterator[Tensor]:
+    """The bytes of the tensors of `shard`, in order.
 
     Args:
         rows_of: where the weights come from.
         on_tensor: called after each tensor.
     """
-    with (folder / shard.file).open("wb", buffering=0) as file:
-        file.write(_header(shard))
-        for tensor in shard.tensors:
-            for chunk in _chunks(tensor, rows_of):
-                file.write(memoryview(chunk.numpy().data))
-            on_tensor(tensor)
-        os.fsync(file.fileno())
+    for tensor in shard.tensors:
+        yield from _chunks(tensor, rows_of)
+        on_tensor(tensor)
 
 
 def _header(shard: Shard) -> bytes:

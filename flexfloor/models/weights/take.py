@@ -24,6 +24,7 @@ from flexfloor.models.weights.coverage import ImportPlan, plan_import
 from flexfloor.models.weights.fusion import Piece, Shape, num_rows, row_width
 from flexfloor.models.weights.quantized import Block, pair_scales
 from flexfloor.models.weights.rows_reader import BUFFER_BYTES, RowsReader
+from flexfloor.models.weights.share import TensorRank
 from flexfloor.models.weights.stored import DTYPES, FP8, StoredTensor, read_index
 from flexfloor.models.weights.weight_map import WeightMap
 from flexfloor.train.shared_failure import on_every_rank
@@ -39,7 +40,8 @@ def import_weights(
     mtp_layers: int = 0,
     weight_block: Block | None = None,
 ) -> None:
-    """Fill `gpt`, of any EP size, with the weights in `folder`, converted to its type; all ranks call it.
+    """Fill `gpt`, under any tensor and expert parallelism, with the weights in `folder`, in its own type; all
+    ranks call it.
 
     Args:
         folder: with `model.safetensors`, or its index and the files that it names.
@@ -49,8 +51,8 @@ def import_weights(
     Raises:
         WeightsError: on every rank, naming what does not fit or cannot be read.
     """
-    own = global_tensors(gpt)
-    shapes = whole_shapes(own, gpt.config.num_moe_experts)
+    own, position = global_tensors(gpt), TensorRank.of(gpt)
+    shapes = whole_shapes(own, gpt.config.num_moe_experts, weight_map, position)
 
     def settle() -> tuple[dict[str, StoredTensor], ImportPlan]:
         paired = pair_scales(read_index(folder), weight_block)
@@ -65,18 +67,29 @@ def import_weights(
         return paired.tensors, plan
 
     stored, plan = _together(settle, folder)
-    _together(lambda: _fill(own, stored, plan), folder)
+    held = {
+        name: [
+            part
+            for piece in plan.pieces[name]
+            for part in position.share(weight_map, name).held(piece, shapes[name], position.among(name))
+        ]
+        for name in own
+    }
+    _together(lambda: _fill(own, stored, plan, held), folder)
     if dist.get_rank() == 0:
         _tell(plan, folder)
 
 
-def whole_shapes(own: dict[str, Tensor], num_experts: int) -> dict[str, Shape]:
-    """Shapes of all tensors of the model, other ranks' experts included, from those of this rank."""
+def whole_shapes(
+    own: dict[str, Tensor], num_experts: int, weight_map: WeightMap, position: TensorRank
+) -> dict[str, Shape]:
+    """Shapes of all tensors of the model, whole, other ranks' experts included, from those of this rank."""
     shapes: dict[str, Shape] = {}
     for name, tensor in own.items():
         match = LOCAL_EXPERT.fullmatch(name)
         names = [name] if match is None else [f"{match[1]}{e}{match[3]}" for e in range(num_experts)]
-        shapes |= dict.fromkeys(names, tuple(tensor.shape))
+        whole = position.share(weight_map, name).whole(tuple(tensor.shape))
+        shapes |= dict.fromkeys(names, whole)
     return shapes
 
 
@@ -91,16 +104,22 @@ def _together(action: Callable[[], Any], folder: Path) -> Any:
 
 
 @torch.no_grad()
-def _fill(own: dict[str, Tensor], stored: dict[str, StoredTensor], plan: ImportPlan) -> None:
-    pieces = [(stored[piece.hf], piece, own[name]) for name in own for piece in plan.pieces[name]]
+def _fill(
+    own: dict[str, Tensor], stored: dict[str, StoredTensor], plan: ImportPlan, held: dict[str, list[Piece]]
+) -> None:
+    """Args:
+    held: what this rank holds of each of its tensors.
+    """
+    pieces = [(stored[piece.hf], piece, own[name]) for name in own for piece in held[name]]
+    for name in plan.padded:
+        own[name].zero_()
     with RowsReader() as reader:
         if plan.tied and dist.get_rank() == 0:
             _require_equal(reader, *plan.tied)
         for source, piece, tensor in sorted(pieces, key=_by_position):
-            reader.read(source, piece.hf_row, as_rows(tensor)[piece.row : piece.row + piece.num_rows])
+            target = as_rows(tensor)[piece.row : piece.row + piece.num_rows]
+            reader.read(source, piece.hf_row, target, piece.column)
             heartbeat.beat()
-    for name, rows in plan.padded.items():
-        as_rows(own[name])[-rows:] = 0
 
 
 def _by_position(job: tuple[StoredTensor, Piece, Tensor]) -> tuple[str, int, int]:

@@ -29,7 +29,10 @@ class Row:
     fused: Fusion | None = None
     """What it is made of in transformers 5's memory, experts in one tensor; None = no different."""
     tp_dim: int | None = None
-    """Dimension of Megatron's tensor that tensor parallelism cuts; None = every rank holds all of it."""
+    """Dimension of Megatron's tensor that tensor parallelism cuts, for an expert that of experts; None =
+    every rank holds all of it."""
+    tp_parts: int = 1
+    """Equal parts one above the other that are cut each by itself: 2 of gate and up projections."""
 
     def layouts(self) -> tuple[Fusion, ...]:
         """All ways in which files may hold it, the usual one first."""

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import fp8
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -81,9 +82,14 @@ def in_and_out(config, module_folder, out):
 def test_the_pages_family_takes_and_writes_weights(module_folder, tmp_path):
     folder = tmp_path / "toy"
     folder.mkdir()
-    weights = toy_weights()
-    save_file(weights, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"model_type": "toy"}))
+    weights, block = toy_weights(), (8, 6)
+    values, scales = fp8.quantize(weights["blocks.0.out"], block)
+    coded = weights | {"blocks.0.out": values, "blocks.0.out_scale_inv": scales}
+    weights["blocks.0.out"] = fp8.meant(values, scales, block)
+    save_file(coded, folder / "model.safetensors")
+    quantization = {"quant_method": "fp8", "weight_block_size": block}
+    content = {"model_type": "toy", "quantization_config": quantization}
+    (folder / "config.json").write_text(json.dumps(content))
     config = compose([*MODEL, f"model.path={folder}"]).model
     [(expert, mixed)] = run_ranks(
         in_and_out, 1, config, module_folder, tmp_path / "out", threads_per_rank=1, total_timeout_seconds=200

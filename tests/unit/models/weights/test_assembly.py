@@ -49,7 +49,7 @@ def read(folder):
 def written(folder, shards):
     partial = hf_folder.begin(folder)
     for each in shards:
-        shard_file.write_shard(partial, each, rows_of)
+        shard_file.write_shard(partial, each, shard_file.chunks_of(each, rows_of))
     hf_folder.finish(folder, shards)
     return read(folder)
 
