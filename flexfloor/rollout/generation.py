@@ -201,6 +201,6 @@ class Generation:
             active_ranks=tuple(self.active_ranks),
             expert_load=self.load.counts(),
             pass_samples=self.pass_times.samples(),
-            alone_samples=self.alone_times.samples(),
+            alone_samples=self.alone_times.samples(first_half=True),
             shrink_samples=tuple(self.shrink_samples),
         )

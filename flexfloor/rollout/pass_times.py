@@ -33,11 +33,15 @@ class PassTimes:
         self._loads.append((ranks, rows, joining, context))
         self._seconds.append(seconds)
 
-    def samples(self) -> tuple[PassSample, ...]:
-        """One sample a stretch."""
+    def samples(self, *, first_half: bool = False) -> tuple[PassSample, ...]:
+        """One sample a stretch.
+
+        Args:
+            first_half: only of the earlier stretches: in later ones others that share a core may have ended.
+        """
         if self._loads:
             self._close()
-        return tuple(self._closed)
+        return tuple(self._closed[: (len(self._closed) + 1) // 2] if first_half else self._closed)
 
     def _is_like(self, ranks: int, joining: int) -> bool:
         return self._loads[-1][0] == ranks and (self._loads[-1][2] > 0) == (joining > 0)

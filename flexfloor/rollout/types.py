@@ -101,7 +101,8 @@ class RolloutStats:
     pass_samples: tuple[PassSample, ...]
     """Seconds of passes that this rank took part in, by stretches of like passes."""
     alone_samples: tuple[PassSample, ...]
-    """Of passes of this rank after its group had detached."""
+    """Of passes of this rank after its group had detached, the first half of them: nobody hears when others
+    end."""
     shrink_samples: tuple[ShrinkSample, ...]
     """Of shrinks that this rank took part in; of a detachment, which takes as many experts, to one rank."""
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from flexfloor.schedule.time_samples import TimeSamples
 
-FADING = 0.9
+FADING = 0.95
 """What is left of a factor's distance from 1 after a rollout that did not measure it."""
 
 
