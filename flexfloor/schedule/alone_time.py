@@ -63,11 +63,7 @@ class AloneTime:
 
     def median_relative_error(self) -> float:
         """Half of the measurements are nearer than this to the answer, relative to it; NaN without any."""
-        loads, seconds = self.samples.arrays()
-        if not len(loads):
-            return float("nan")
-        answered = np.maximum(self.seconds(loads), 1e-12)
-        return float(np.median(np.abs(seconds - answered) / answered))
+        return self.samples.median_relative_error(self.seconds)
 
     def _factor(self, ranks: float) -> float:
         if ranks in self._factors:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,6 +43,14 @@ class TimeSamples:
         self._kinds[kind] = kept
         if len(self._kinds) > KINDS:
             del self._kinds[next(iter(self._kinds))]
+
+    def median_relative_error(self, answer: Callable[[np.ndarray], np.ndarray]) -> float:
+        """Of `answer`, loads [N, num_columns] to seconds [N]; NaN without samples."""
+        loads, seconds = self.arrays()
+        if not len(loads):
+            return float("nan")
+        answered = np.maximum(answer(loads), 1e-12)
+        return float(np.median(np.abs(seconds - answered) / answered))
 
     def rows(self) -> list[list[float]]:
         """Every sample, as load and seconds in one list: plain data."""
