@@ -99,6 +99,7 @@ def run_case(case, folder):
     from flexfloor.recipes import grpo
     from flexfloor.rollout.active_group import ActiveGroup
     from flexfloor.rollout.generation import Generation
+    from flexfloor.schedule.shrink import Step
     from flexfloor.train.step import TrainStep
     from flexfloor.worker import set_up
 
@@ -117,12 +118,13 @@ def run_case(case, folder):
         kept["worker"].planner.forced_lengths = lengths
         return kept["worker"]
 
-    def next_size(self, standings):
+    def decide(self, standings):
         decision = self.__dict__["decision"] = self.__dict__.get("decision", -1) + 1
         if case.jitter is not None:
-            return random.Random(f"{case.jitter}/{heartbeat.now().step}/{decision}").randint(1, self.size)
+            chance = random.Random(f"{case.jitter}/{heartbeat.now().step}/{decision}")
+            return Step(size=chance.randint(1, self.size))
         wanted = case.releases[min(decision, len(case.releases) - 1)] if case.releases else self.size
-        return min(wanted, self.size)
+        return Step(size=min(wanted, self.size))
 
     def slow_pass(self, *args):
         time.sleep(case.pause)
@@ -142,7 +144,7 @@ def run_case(case, folder):
         return originals["_backward"](self, members, sums)
 
     changed = {
-        "next_size": (ActiveGroup, next_size),
+        "decide": (ActiveGroup, decide),
         "_pass": (Generation, slow_pass),
         "_backward": (TrainStep, counting_backward),
         "update": (TrainStep, measured_update),
