@@ -64,7 +64,7 @@ def outcome_of(
         recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
         shrinks=sum(len(group.shrinks) for group in groups),
         shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
-        rank_passes=sum(group.log.rank_passes for group in groups),
+        rank_passes=scenario.tp * sum(group.log.rank_passes for group in groups),
         records=records,
     )
 
@@ -103,7 +103,7 @@ def _beside(
 
 
 def _leases(scenario: Scenario, clocks: Sequence[Clock]) -> list[tuple[float, int]]:
-    """(second, ranks) that may train from then on."""
+    """(second, ranks) that may train from then on, each a replica of its own."""
     least = least_lease(scenario)
     since = [leased_from(scenario.ep, least, clock, i) for clock in clocks for i in range(scenario.ep)]
     return sorted(Counter(at for at in since if at is not None).items())
@@ -137,7 +137,7 @@ def _records(
     least = least_lease(scenario)
     return tuple(
         record_of(
-            number * scenario.ep + position,
+            number * scenario.ep + position * scenario.tp + part,
             step,
             RankStory(
                 clock=clock,
@@ -151,5 +151,6 @@ def _records(
             training=beside.spans,
         )
         for number, (group, clock) in enumerate(zip(groups, clocks, strict=True))
-        for position in range(scenario.ep)
+        for position in range(scenario.group_size)
+        for part in range(scenario.tp)
     )
