@@ -2,7 +2,7 @@
 
 Invariants:
 - world x wall time = sum over the ledger's states; occupied time is at most ranks x wall time.
-- All tokens of the step are trained once.
+- Every response of the step is generated and trained once.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def outcome_of(
     Args:
         opened_s: seconds of the run before it.
     """
+    ended = sum(len(group.ended) for group in groups)
+    assert ended == len(lengths.tokens), (ended, len(lengths.tokens))
     clocks = [clock_of(group, scenario.cost) for group in groups]
     generated_s = max(clock.end for clock in clocks)
     all_tokens = float(lengths.tokens.sum() + scenario.prompt_tokens * len(lengths.tokens))

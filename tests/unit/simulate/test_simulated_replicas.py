@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from flexfloor.config import compose, finite_numbers
+from flexfloor.elastic.floor import RankMemory
 from flexfloor.ledger.balance import check_tiling
 from flexfloor.schedule.cost import PassLoad
+from flexfloor.schedule.shrink import Standing
+from flexfloor.simulate.decision import SimpleRule
+from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.hardware import HARDWARE
 from flexfloor.simulate.memory import modelled_memory
 from flexfloor.simulate.models import MODELS
@@ -77,6 +81,33 @@ def test_bytes_of_a_rank_by_hand():
     assert (memory.dense, memory.kv_token) == (MIXTRAL.dense_parameters, 131_072 // 2)
     assert memory.expert == 3 * 4096 * 14_336 * 32 * 2
     assert memory.row == (2 * 4 * 4096 + 2 * (4 * 4096 + 6 * 14_336)) * 2 // 8
+
+
+def test_the_room_of_a_cache_by_hand():
+    """Mixtral on 8 H100 of which 68 GB may be taken, four replicas of which each may have 256 sequences and
+    8,192 joining tokens: workspace for those of all four, and logits of a replica's own."""
+    made = scenario("mixtral-8x7b", cap=8000, tp=2, max_live=256)
+    row = (2 * 4 * 4096 + 2 * (4 * 4096 + 6 * 14_336)) * 2 // 8
+    held = MIXTRAL.dense_parameters + MIXTRAL.expert_bytes + 4 * (256 + 8192) * row + 256 * 10 * 32_000
+    assert made.room == (68 * 10**9 - held) // (131_072 // 2) < 256 * 8128
+    assert made.cost.tp == 2
+
+
+def test_a_rung_of_replicas_that_host_what_fits_on_each_rank():
+    """8 experts on 4 replicas of 2; a rank has room for 3 beside nothing else, so for 6 on one replica."""
+    memory = RankMemory(budget=3, dense=0, expert=1, training=0, kv_token=0, row=0, logits=0)
+    rule = SimpleRule(policy="greedy", sequences_per_rank=8, kv_tokens_per_rank=100)
+    limits = {"longest": 10, "kv_tokens_per_rank": 100}
+    group = Elasticity(rule, [1, 2, 3], memory=memory, num_experts=8, size=4, replica_size=2, **limits)
+    assert group.hosted == [1] * 8
+    standings = [Standing(unfinished=1, kv_tokens=5, finished=0, waiting_tokens=0, waiting=0)] * 4
+    assert group.next_size(standings, passes=1) == 2
+    group.shrink(standings, 3)
+    assert sorted(group.hosted) == [1, 1, 1, 1, 2, 2], "on the six ranks of three replicas"
+    assert group.next_size(standings[:3], passes=1) == 2
+    group.shrink(standings[:3], 2)
+    assert group.hosted == [2] * 4
+    assert group.next_size(standings[:2], passes=1) == 2
 
 
 @pytest.mark.parametrize("policy", POLICIES)
