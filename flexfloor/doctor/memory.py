@@ -1,7 +1,8 @@
 """How much memory a run takes, estimated from its configuration: plain arithmetic, before any model exists.
 
 An estimate, for the question whether a run can be meant for this machine: it counts what grows with the
-model and the batch, and is within a third of the 1.5 GiB a rank that the demo was seen to take.
+model and the batch, and is within a third of the 1.5 GiB a rank that the demo was seen to take. Norms and
+routers count as cut by `parallel.tp` like the rest of the dense weights, though each rank has them whole.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class GpuMemory:
     """Bytes on each GPU of a run, by what they are for."""
 
     dense: int
-    """Weights of all but the routed experts, whole on every rank."""
+    """Weights of all but the routed experts: the rank's part of its replica's."""
     experts: int
     """Weights of the rank's routed experts."""
     gradients: int
@@ -70,14 +71,15 @@ def gpu_memory(config: Config, *, vocab_size: int, world_size: int, ep: int) -> 
         world_size: ranks of the run.
         ep: of them, those that share one set of experts.
     """
-    model, itemsize = config.model, DTYPE_BYTES[config.model.dtype]
-    dense = dense_parameters(model, vocab_size)
+    model, itemsize, tp = config.model, DTYPE_BYTES[config.model.dtype], config.parallel.tp
+    dense = dense_parameters(model, vocab_size) // tp
     routed = expert_parameters(model) * model.num_experts
     return GpuMemory(
         dense=dense * itemsize,
         experts=routed // ep * itemsize,
         gradients=(dense + routed // ep) * GRADIENT_BYTES,
-        optimizer=(dense // world_size + routed // world_size) * OPTIMIZER_BYTES,
+        # Each of the tp parts is shared out over its world_size / tp copies.
+        optimizer=(dense * tp // world_size + routed // world_size) * OPTIMIZER_BYTES,
         cache=kv_bytes(config),
         activations=activation_bytes(config, vocab_size),
         offloads_optimizer=config.actor.offload_optimizer,
@@ -92,12 +94,12 @@ def rank_bytes(config: Config, *, vocab_size: int, world_size: int, is_cpu_host:
         world_size: ranks of the run.
         is_cpu_host: whether the rank's process itself counts, and no optimizer state is shared out.
     """
-    model, ep = config.model, config.parallel.ep
+    model, ep, tp = config.model, config.parallel.ep, config.parallel.tp
     if not is_cpu_host:
         return gpu_memory(config, vocab_size=vocab_size, world_size=world_size, ep=ep).most
     experts = expert_parameters(model) * model.num_experts // ep
     # weight, gradient, Adam's two moments, and the rollout's copy in another layout
-    state = (dense_parameters(model, vocab_size) + experts) * DTYPE_BYTES[model.dtype] * 5
+    state = (dense_parameters(model, vocab_size) // tp + experts) * DTYPE_BYTES[model.dtype] * 5
     return state + kv_bytes(config) + activation_bytes(config, vocab_size) + PROCESS_BYTES
 
 
@@ -110,8 +112,12 @@ def kv_bytes(config: Config) -> int:
 
 
 def activation_bytes(config: Config, vocab_size: int) -> int:
-    """Bytes that forward and backward of one micro-batch take, logits included; a sequence is never cut."""
+    """Bytes on a rank of forward and backward of one micro-batch of its replica, logits included.
+
+    Rows of a sequence are never parted over micro-batches.
+    """
     rows = max(
         config.actor.micro_batch_tokens, config.data.max_prompt_length + config.data.max_response_length
     )
-    return rows * row_activation_bytes(config.model, vocab_size, config.actor.recompute)
+    tp = config.parallel.tp
+    return rows * row_activation_bytes(config.model, vocab_size, config.actor.recompute, tp)

@@ -106,6 +106,8 @@ def _title(scenario: Scenario) -> str:
     spread = (
         f"one expert group of {scenario.ep}" if groups == 1 else f"{groups} expert groups of {scenario.ep}"
     )
+    if scenario.tp > 1:
+        spread += f" in replicas of {scenario.tp}"
     name = scenario.hardware.name.upper()
     return f"{scenario.model.name} on {scenario.num_gpus} {name}, {spread}; {count} responses a step"
 

@@ -49,6 +49,8 @@ class SimulateConfig:
     num_gpus: int = 8
     ep: int | None = None
     """ranks of an expert group; null = the most that divide both GPUs and experts"""
+    tp: int | None = None
+    """ranks of a replica, of one node; null = parallel.tp, or 1 for a published model"""
     num_prompts: int | None = 64
     """of each step, the same in every epoch; null = data.train_batch_size"""
     n: int | None = 8
@@ -74,11 +76,11 @@ class SimulateConfig:
     interval: int | None = 64
     """passes from one decision to the next; null = elastic.interval"""
     rungs: list[int] = field(default_factory=list)
-    """sizes that an expert group may shrink to; none given = powers of two, and those midway"""
+    """replicas that an expert group may shrink to; none given = powers of two, and those midway"""
     step_floor_seconds: float | None = None
     """least time of a pass; null = the hardware's for each layer"""
     overlap: bool = True
-    """released ranks train finished groups while others generate"""
+    """released ranks train finished groups while others generate, where a replica is one rank"""
     output: str = "runs/simulate"
     """folder for pictures and figures"""
 
@@ -90,7 +92,7 @@ class SimulateConfig:
         require_choice("simulate.hardware", self.hardware, HARDWARE)
         for name in ("vocab_size", "num_gpus", "epochs", "max_joining_tokens"):
             require_range(f"simulate.{name}", getattr(self, name), 1)
-        for name in ("ep", "num_prompts", "n", "max_live_sequences", "interval"):
+        for name in ("ep", "tp", "num_prompts", "n", "max_live_sequences", "interval"):
             if getattr(self, name) is not None:
                 require_range(f"simulate.{name}", getattr(self, name), 1)
         if self.prompt_tokens is not None:

@@ -28,15 +28,19 @@ class Elasticity:
         size: int,
         longest: int,
         kv_tokens_per_rank: int,
+        replica_size: int = 1,
     ):
         """Args:
         rungs: sizes below `size` that may be taken.
+        size: replicas of the whole group.
         longest: tokens of the greatest sequence.
         kv_tokens_per_rank: room of a rank's cache in the whole group.
+        replica_size: ranks of each replica.
         """
         self.decision, self.rungs, self.memory = decision, tuple(rungs), memory
-        self.placement: Placement = home_placement(num_experts, size)
-        self.hosted = [num_experts // size] * size
+        self.replica_size, num_ranks = replica_size, size * replica_size
+        self.placement: Placement = home_placement(num_experts, num_ranks)
+        self.hosted = [num_experts // num_ranks] * num_ranks
         """Experts of each active rank."""
         self._limits = {"longest": longest, "kv_tokens_per_rank": kv_tokens_per_rank}
 
@@ -46,7 +50,7 @@ class Elasticity:
         return bool(rungs) and self.decision.may_shrink(standings, rungs)
 
     def next_size(self, standings: Sequence[Standing], *, passes: int) -> int:
-        """Ranks to go on with.
+        """Replicas to go on with.
 
         Args:
             passes: run since it was last asked.
@@ -56,10 +60,10 @@ class Elasticity:
         return self.decision.next_size(standings, fitting, passes=passes)
 
     def shrink(self, standings: Sequence[Standing], size: int) -> int:
-        """Place the experts on the first `size` ranks; tokens that the cache of each may hold from now on."""
-        need = need_of_rung(standings, size, **self._limits)
-        self.placement = shrunk(self.placement, size, hostable=self.memory.hostable(need))
-        self.hosted = [len(self.placement.hosted_by(position)) for position in range(size)]
+        """Place the experts on the first `size` replicas; tokens that the cache of each may hold from now."""
+        need, ranks = need_of_rung(standings, size, **self._limits), size * self.replica_size
+        self.placement = shrunk(self.placement, ranks, hostable=self.memory.hostable(need))
+        self.hosted = [len(self.placement.hosted_by(position)) for position in range(ranks)]
         used = self.memory.needed(max(self.hosted), need)
         assert used <= self.memory.budget, (used, self.memory.budget)
         return need.kv_tokens

@@ -16,24 +16,32 @@ SAMPLING_BYTES = 10
 
 
 def modelled_memory(
-    model: ModelShape, hardware: Hardware, ep: int, usable_share: float, training: int = 0
+    model: ModelShape,
+    hardware: Hardware,
+    ep: int,
+    usable_share: float,
+    training: int = 0,
+    *,
+    tp: int = 1,
 ) -> RankMemory:
     """Bytes on each rank.
 
-    The rows of a pass are spread over the ranks by an all-to-all, so that each has its share of them.
+    The rows of a pass are spread over the ranks by an all-to-all, so that each has its share of them beside
+    all of its replica's own.
 
     Args:
         ep: ranks of an expert group.
         usable_share: of the GPU's memory that may be taken; the rest is what the model does not count.
         training: bytes that training keeps on the GPU meanwhile; 0 where its state lies elsewhere.
+        tp: ranks of a replica, which cut its dense weights and heads.
     """
     return RankMemory(
         budget=int(usable_share * hardware.memory_bytes),
-        dense=model.dense_bytes,
+        dense=model.dense_bytes // tp,
         expert=model.expert_bytes,
         training=training,
-        kv_token=model.kv_token_bytes,
-        row=(4 * model.hidden_size + model.expert_row_numbers) * model.weight_bytes // ep,
+        kv_token=model.kv_bytes_on_rank(tp),
+        row=(4 * model.hidden_size * tp + model.expert_row_numbers) * model.weight_bytes // ep,
         logits=SAMPLING_BYTES * model.vocab_size,
     )
 

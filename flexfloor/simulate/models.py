@@ -32,7 +32,7 @@ class ModelShape:
     """Routed experts that each token visits."""
     vocab_size: int
     dense_parameters: int
-    """All but the routed experts', on every rank."""
+    """All but the routed experts', in every replica."""
     expert_parameters: int
     """One routed expert's, over all layers."""
     expert_row_numbers: int
@@ -40,7 +40,9 @@ class ModelShape:
     weight_bytes: int
     """Of one number."""
     kv_token_bytes: int
-    """One token in the KV cache."""
+    """One token in the KV cache, in all heads."""
+    kv_heads: int | None
+    """Key/value heads, which ranks of a replica share out; None = latents, which each of them has."""
     recomputed_parameters: int
     """That a token meets once more in training."""
 
@@ -75,6 +77,10 @@ class ModelShape:
         """All parameters."""
         return self.dense_parameters + self.num_experts * self.expert_parameters
 
+    def kv_bytes_on_rank(self, tp: int) -> int:
+        """One token in the KV cache of each of a replica's `tp` ranks."""
+        return self.kv_token_bytes if self.kv_heads is None else self.kv_token_bytes // tp
+
 
 def shape_of(name: str, model: ModelConfig, vocab_size: int, recompute: str = "none") -> ModelShape:
     """The shape of any model that FlexFloor can build, trained with that recomputation."""
@@ -91,6 +97,7 @@ def shape_of(name: str, model: ModelConfig, vocab_size: int, recompute: str = "n
         expert_row_numbers=model.moe_router_topk * (4 * model.hidden_size + 6 * model.moe_ffn_hidden_size),
         weight_bytes=DTYPE_BYTES[model.dtype],
         kv_token_bytes=model_kv_bytes_per_token(model),
+        kv_heads=model.num_query_groups if model.kv_lora_rank is None else None,
         recomputed_parameters=recomputed_parameters(model, recompute),
     )
 

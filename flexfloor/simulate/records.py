@@ -23,7 +23,7 @@ class RankStory:
     clock: Clock
     """Of its expert group."""
     position: int
-    """In its expert group."""
+    """Of its replica in its expert group."""
     idle: Sequence[tuple[int, int]]
     """(from, to) in passes run before, without a response of its own."""
     leased_s: float | None = None

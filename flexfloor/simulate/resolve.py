@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
 from flexfloor.checks import require
 from flexfloor.config import Config
 from flexfloor.doctor.memory import GpuMemory, gpu_memory
+from flexfloor.models.tp_fit import check_tp_fit
 from flexfloor.simulate.hardware import HARDWARE
 from flexfloor.simulate.lengths import DrawnLengths, LengthTrace
 from flexfloor.simulate.models import MODELS, ModelShape, shape_of
@@ -26,20 +28,16 @@ def scenario_of(config: Config) -> Scenario:
     """
     asked = config.simulate
     model = _model(config)
-    ep = asked.ep or gcd(asked.num_gpus, model.num_experts)
-    divides = f"that simulate.ep = {ep} divides"
-    require(asked.num_gpus % ep == 0, "simulate.num_gpus", asked.num_gpus, f"a number of GPUs {divides}")
-    has = model.num_experts % ep == 0
-    require(has, "simulate.model", asked.model, f"a model with a number of experts {divides}")
-    rungs = asked.rungs or _rungs_of_recipe(config, ep)
-    allowed = f"sizes below the expert group's {ep} ranks"
-    require(all(rung < ep for rung in rungs), "simulate.rungs", rungs, allowed)
+    ep, tp = _group_ranks(config, model), _replica_ranks(config)
+    _check_replicas(config, model, ep, tp)
+    rungs = _rungs(config, ep // tp, "ranks" if tp == 1 else "replicas")
     is_recipe = asked.model is None
     scenario = Scenario(
         model=model,
         hardware=HARDWARE[asked.hardware],
         num_gpus=asked.num_gpus,
         ep=ep,
+        tp=tp,
         trace=_trace(config),
         prompt_tokens=_given(asked.prompt_tokens, config.data.max_prompt_length),
         max_live=_given(asked.max_live_sequences, config.rollout.max_live_sequences),
@@ -48,7 +46,7 @@ def scenario_of(config: Config) -> Scenario:
         interval=_given(asked.interval, config.elastic.interval),
         rungs=tuple(sorted(rungs)) or None,
         floor_seconds=asked.step_floor_seconds,
-        overlap=asked.overlap,
+        overlap=asked.overlap and tp == 1,
         held=_held(config, ep) if asked.holds_training else None,
         cache_bytes=config.rollout.kv_budget_bytes if is_recipe else None,
     )
@@ -63,7 +61,34 @@ def recipe_memory(config: Config, ep: int) -> GpuMemory:
         ep: ranks of an expert group.
     """
     vocab_size = config.model.vocab_size or config.simulate.vocab_size
-    return gpu_memory(config, vocab_size=vocab_size, world_size=config.simulate.num_gpus, ep=ep)
+    as_simulated = replace(config, parallel=replace(config.parallel, ep=ep, tp=_replica_ranks(config)))
+    return gpu_memory(as_simulated, vocab_size=vocab_size, world_size=config.simulate.num_gpus, ep=ep)
+
+
+def _group_ranks(config: Config, model: ModelShape) -> int:
+    asked = config.simulate
+    ep = asked.ep or gcd(asked.num_gpus, model.num_experts)
+    divides = f"that simulate.ep = {ep} divides"
+    require(asked.num_gpus % ep == 0, "simulate.num_gpus", asked.num_gpus, f"a number of GPUs {divides}")
+    has = model.num_experts % ep == 0
+    require(has, "simulate.model", asked.model, f"a model with a number of experts {divides}")
+    return ep
+
+
+def _replica_ranks(config: Config) -> int:
+    return _given(config.simulate.tp, config.parallel.tp if config.simulate.model is None else 1)
+
+
+def _check_replicas(config: Config, model: ModelShape, ep: int, tp: int) -> None:
+    """Raise ConfigError unless replicas of `tp` ranks make up groups of `ep`, and share `model` evenly."""
+    name = "parallel.tp" if config.simulate.tp is None else "simulate.tp"
+    in_node = HARDWARE[config.simulate.hardware].gpus_per_node
+    require(ep % tp == 0, name, tp, f"a divisor of simulate.ep = {ep}, for groups of whole replicas")
+    require(in_node % tp == 0, name, tp, f"a divisor of the {in_node} GPUs of a node")
+    heads = model.kv_heads or tp
+    require(heads % tp == 0, name, tp, f"a divisor of the {heads} key/value heads of {model.name}")
+    if config.simulate.model is None:
+        check_tp_fit(config.model, tp)
 
 
 def _held(config: Config, ep: int) -> GpuMemory:
@@ -78,9 +103,14 @@ def _held(config: Config, ep: int) -> GpuMemory:
     return held
 
 
-def _rungs_of_recipe(config: Config, ep: int) -> list[int]:
-    of_recipe = config.elastic.rungs if config.simulate.model is None else []
-    return [rung for rung in of_recipe if rung < ep]
+def _rungs(config: Config, size: int, unit: str) -> list[int]:
+    """Of the settings, else those of the recipe that are below `size`, the whole group in `unit`."""
+    asked = config.simulate
+    of_recipe = config.elastic.rungs if asked.model is None else []
+    rungs = asked.rungs or [rung for rung in of_recipe if rung < size]
+    allowed = f"sizes below the expert group's {size} {unit}"
+    require(all(rung < size for rung in rungs), "simulate.rungs", rungs, allowed)
+    return rungs
 
 
 def _model(config: Config) -> ModelShape:

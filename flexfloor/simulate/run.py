@@ -69,8 +69,8 @@ def _groups(
         interval=scenario.interval,
         rebalances=policy.rebalances,
     )
-    for start in range(0, scenario.num_gpus, scenario.ep):
-        own = queues[start : start + scenario.ep]
+    for start in range(0, scenario.num_replicas, scenario.group_size):
+        own = queues[start : start + scenario.group_size]
         yield Group(
             work,
             own,
@@ -89,11 +89,11 @@ def _queues(
     scenario: Scenario, policy: Policy, wanted: Wanted, lengths: StepLengths
 ) -> Sequence[Sequence[int]]:
     if policy.dealt is not Dealt.PLANNED:
-        queues = in_order(lengths, scenario.num_gpus)
+        queues = in_order(lengths, scenario.num_replicas)
         return queues if policy.dealt is Dealt.IN_ORDER else longest_first(queues, wanted)
     replicas = Replicas(
-        count=scenario.num_gpus,
-        group_size=scenario.ep,
+        count=scenario.num_replicas,
+        group_size=scenario.group_size,
         sequences=scenario.max_live,
         kv_tokens=scenario.room,
     )
@@ -103,7 +103,7 @@ def _queues(
 
 def _elasticity(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> Elasticity | None:
     """Args:
-    most: responses that a rank of the group begins with.
+    most: responses that a replica of the group begins with.
     """
     if policy.shrink == "never":
         return None
@@ -112,9 +112,10 @@ def _elasticity(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -
         scenario.open_rungs(),
         memory=scenario.memory,
         num_experts=scenario.model.num_experts,
-        size=scenario.ep,
+        size=scenario.group_size,
         longest=scenario.longest,
         kv_tokens_per_rank=scenario.room,
+        replica_size=scenario.tp,
     )
 
 

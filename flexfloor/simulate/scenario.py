@@ -23,9 +23,12 @@ class Scenario:
     num_gpus: int
     ep: int
     """Ranks of an expert group; divides `num_gpus`."""
+    tp: int = 1
+    """Ranks of a replica; divides `ep`."""
     trace: LengthTrace
     prompt_tokens: int
     max_live: int = 256
+    """Sequences of a replica."""
     most_joining: int = 8192
     """Tokens of joining responses in one pass of a replica."""
     usable_share: float = 0.85
@@ -33,7 +36,7 @@ class Scenario:
     interval: int = 64
     """Passes from one decision to the next."""
     rungs: tuple[int, ...] | None = None
-    """Sizes that a group may shrink to; None = powers of two, and those midway."""
+    """Replicas that a group may shrink to; None = powers of two, and those midway."""
     floor_seconds: float | None = None
     """Least time of a pass; None = the hardware's."""
     overlap: bool = True
@@ -44,6 +47,16 @@ class Scenario:
     """Most that a rank's cache may take; None = what is left."""
 
     @property
+    def num_replicas(self) -> int:
+        """Of the cluster."""
+        return self.num_gpus // self.tp
+
+    @property
+    def group_size(self) -> int:
+        """Replicas of an expert group."""
+        return self.ep // self.tp
+
+    @property
     def longest(self) -> int:
         """Tokens of the greatest sequence that may be."""
         return self.prompt_tokens + self.trace.cap
@@ -52,27 +65,29 @@ class Scenario:
     def memory(self) -> RankMemory:
         """Of each rank."""
         training = self.held.training if self.held else 0
-        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share, training)
+        return modelled_memory(self.model, self.hardware, self.ep, self.usable_share, training, tp=self.tp)
 
     @property
     def room(self) -> int:
         """Tokens that a rank's cache may hold in the whole group; ConfigError when not even one sequence."""
-        rows = self.ep * (self.max_live + self.most_joining)
+        rows = self.group_size * (self.max_live + self.most_joining)
         need = Need(sequences=self.max_live, kv_tokens=0, rows=rows)
         room = cache_tokens(self.memory, self.model, self.ep, need, self.longest)
-        return room if self.cache_bytes is None else min(room, self.cache_bytes // self.model.kv_token_bytes)
+        if self.cache_bytes is None:
+            return room
+        return min(room, self.cache_bytes // self.model.kv_bytes_on_rank(self.tp))
 
     @property
     def cost(self) -> Roofline:
         """Times on the hardware."""
-        return Roofline(self.model, self.hardware, floor_seconds=self.floor_seconds)
+        return Roofline(self.model, self.hardware, tp=self.tp, floor_seconds=self.floor_seconds)
 
     def open_rungs(self) -> tuple[int, ...]:
-        """Sizes that a group may shrink to, ascending."""
+        """Replicas that a group may shrink to, ascending."""
         if self.rungs is not None:
             return self.rungs
-        powers = [2**power for power in range(self.ep.bit_length())]
-        return tuple(sorted(rung for each in powers for rung in (each, 3 * each) if rung < self.ep))
+        powers = [2**power for power in range(self.group_size.bit_length())]
+        return tuple(sorted(rung for each in powers for rung in (each, 3 * each) if rung < self.group_size))
 
     def admit(self, admission: str) -> Admit:
         """A policy's rule of admission."""

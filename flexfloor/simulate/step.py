@@ -2,7 +2,7 @@
 
 Invariants:
 - world x wall time = sum over the ledger's states; occupied time is at most ranks x wall time.
-- All tokens of the step are trained once.
+- Every response of the step is generated and trained once.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def outcome_of(
     Args:
         opened_s: seconds of the run before it.
     """
+    ended = sum(len(group.ended) for group in groups)
+    assert ended == len(lengths.tokens), (ended, len(lengths.tokens))
     clocks = [clock_of(group, scenario.cost) for group in groups]
     generated_s = max(clock.end for clock in clocks)
     all_tokens = float(lengths.tokens.sum() + scenario.prompt_tokens * len(lengths.tokens))
@@ -64,7 +66,7 @@ def outcome_of(
         recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
         shrinks=sum(len(group.shrinks) for group in groups),
         shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
-        rank_passes=sum(group.log.rank_passes for group in groups),
+        rank_passes=scenario.tp * sum(group.log.rank_passes for group in groups),
         records=records,
     )
 
@@ -103,7 +105,7 @@ def _beside(
 
 
 def _leases(scenario: Scenario, clocks: Sequence[Clock]) -> list[tuple[float, int]]:
-    """(second, ranks) that may train from then on."""
+    """(second, ranks) that may train from then on, each a replica of its own."""
     least = least_lease(scenario)
     since = [leased_from(scenario.ep, least, clock, i) for clock in clocks for i in range(scenario.ep)]
     return sorted(Counter(at for at in since if at is not None).items())
@@ -137,7 +139,7 @@ def _records(
     least = least_lease(scenario)
     return tuple(
         record_of(
-            number * scenario.ep + position,
+            number * scenario.ep + position * scenario.tp + part,
             step,
             RankStory(
                 clock=clock,
@@ -151,5 +153,6 @@ def _records(
             training=beside.spans,
         )
         for number, (group, clock) in enumerate(zip(groups, clocks, strict=True))
-        for position in range(scenario.ep)
+        for position in range(scenario.group_size)
+        for part in range(scenario.tp)
     )

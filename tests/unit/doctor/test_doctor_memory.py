@@ -26,6 +26,29 @@ def test_a_rank_on_a_cpu_holds_its_experts_and_everything_five_times() -> None:
     assert memory.rank_bytes(config, vocab_size=8, world_size=2, is_cpu_host=True) == expected
 
 
+def test_ranks_of_a_replica_share_what_is_dense_and_all_but_the_logits() -> None:
+    """The first case on 4 ranks, two replicas of two: 2 experts and one head with one group each."""
+    # one layer, hidden 4, 2 heads of 2 with 2 groups, 4 experts of width 3, vocabulary 8
+    settings = ["model.num_layers=1", "model.hidden_size=4", "model.num_attention_heads=2"]
+    settings += ["model.num_query_groups=2", "model.moe_ffn_hidden_size=3", "model.num_experts=4"]
+    settings += ["data.tasks=[{name: spell_backward}]", "launch.nproc=4", "parallel.ep=2", "parallel.tp=2"]
+    settings += ["data.max_prompt_length=6", "data.max_response_length=4", "rollout.max_live_sequences=3"]
+    config = compose([*settings, "actor.micro_batch_tokens=10"])
+    # embeddings 64, attention 64, norms 8, router 16, last norm 4; an expert has 36
+    dense, own_experts, logits = 156, 2 * 36, 4 * 8
+    layers = 10 * 8 + 2 * (24 + 15)
+    activations = 10 * 2 * 4 * (layers // 2 + logits)
+    cache = 3 * 10 * (2 * 1 * 2 * 4)
+    found = memory.gpu_memory(config, vocab_size=8, world_size=4, ep=2)
+    assert (found.dense, found.experts) == (4 * dense // 2, 4 * own_experts)
+    assert found.gradients == 4 * (dense // 2 + own_experts)
+    # a half lies on two ranks, an expert on two of four: Adam's state lies once on all of them
+    assert found.optimizer == 12 * (dense // 4 + 4 * 36 // 4)
+    assert (found.cache, found.activations) == (cache, activations)
+    on_cpu = (dense // 2 + own_experts) * 4 * 5 + cache + activations + memory.PROCESS_BYTES
+    assert memory.rank_bytes(config, vocab_size=8, world_size=4, is_cpu_host=True) == on_cpu
+
+
 def test_accelerators_share_the_optimizer_out_and_the_process_is_the_hosts() -> None:
     shape = ["recipe=tiny-mixtral", "model.dtype=bfloat16"]
     config = compose([*shape, "launch.nproc=8"])
