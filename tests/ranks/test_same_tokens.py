@@ -103,6 +103,7 @@ def test_sequences_yield_and_are_computed_again_where_the_budget_is_tight(world_
     assert not any(preemptions[str(way)] for way in WAYS)
 
 
+@pytest.mark.slow
 def test_float64_tokens_are_the_same_where_shares_of_experts_are_not_normalised():
     expected = tokens(plain(ranks.UNNORMALISED))
     assert expected != tokens(plain("qwen3_moe"))
@@ -150,13 +151,10 @@ def test_log_probabilities_are_the_same_but_for_rounding(name):
             assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-12), (way, key)
 
 
-@pytest.mark.parametrize(
-    "layout", [(1, 1, 1), (2, 2, 1), *(pytest.param(each, marks=pytest.mark.slow) for each in SPLIT)], ids=str
-)
-@every_family
-def test_float32_flips_no_token_here_and_log_probabilities_stay_close(name, layout):
+@in_layouts([(1, 1, 1), (2, 2, 1), *SPLIT])
+def test_float32_flips_no_token_here_and_log_probabilities_stay_close(world_size, ep_size, tp_size, name):
     expected = plain(name, "float32")
-    for way, responses in generated(*layout, "float32", name)[0].items():
+    for way, responses in generated(world_size, ep_size, tp_size, "float32", name)[0].items():
         assert tokens(responses) == tokens(expected), way
         for key, response in responses.items():
             assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-4)
