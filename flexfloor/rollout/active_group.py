@@ -99,13 +99,15 @@ class ActiveGroup:
 
     def standings(self, batch: LiveBatch, num_finished: int) -> list[Standing]:
         """What each active replica says of itself; one exchange."""
+        alive, deviation = self.guide.expected(batch.unfinished()) if self.guide else ((), 0)
         own = Standing(
             unfinished=len(batch.unfinished()),
             kv_tokens=batch.kv_tokens(),
             finished=num_finished,
             waiting_tokens=batch.waiting_tokens(),
             waiting=batch.num_waiting,
-            alive=self.guide.alive(batch.unfinished()) if self.guide else (),
+            deviation=deviation,
+            alive=alive,
         )
         return [Standing.of(told) for told in self.exchange(own.integers())[:: self.replica_size]]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from flexfloor.rollout.types import Response
 from flexfloor.schedule.cost import CostModel
 from flexfloor.schedule.frontier import Limits, horizons
-from flexfloor.schedule.guided import GuidedShrink, told
+from flexfloor.schedule.guided import GuidedShrink, deviation, told
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training
 from flexfloor.schedule.outlook import Outlook, Unfinished
 from flexfloor.schedule.rebalance import rebalance
@@ -63,9 +63,10 @@ class Guide:
             truncated = each.finish_reason == "length"
             self.guidance.outlook.finished(each.uid, len(each.token_ids), truncated=truncated)
 
-    def alive(self, unfinished: Sequence[Unfinished]) -> tuple[int, ...]:
-        """`Standing.alive` of this rank."""
-        return told(self.guidance.outlook.survival(unfinished, self._horizons))
+    def expected(self, unfinished: Sequence[Unfinished]) -> tuple[tuple[int, ...], int]:
+        """`Standing.alive` and `Standing.deviation` of this rank."""
+        survival = self.guidance.outlook.survival(unfinished, self._horizons)
+        return told(survival), deviation(survival, self._horizons)
 
     def decide(
         self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int, may_part: Sequence[int]

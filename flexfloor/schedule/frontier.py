@@ -115,8 +115,8 @@ class _Ways:
     """[R]"""
     parted: np.ndarray
     """[R] bool."""
-    unevenness: float
-    """Of `Parting`."""
+    unevenness: np.ndarray
+    """[R] of `Parting`; 1 for groups."""
 
     def pass_seconds(self, live: np.ndarray, stored: np.ndarray, costs: CostModel) -> np.ndarray:
         """[S, R] seconds of a pass with so many live responses."""
@@ -125,7 +125,7 @@ class _Ways:
         found[:, together] = costs.pass_seconds(_loads(live[:, together], self.sizes[together], stored))
         if self.parted.any():
             alone = costs.alone_seconds(_loads(live[:, self.parted], self.sizes[self.parted], stored))
-            found[:, self.parted] = self.unevenness * alone
+            found[:, self.parted] = self.unevenness[self.parted] * alone
         return found
 
     def taken(self, unfinished: float) -> np.ndarray:
@@ -135,11 +135,12 @@ class _Ways:
 
 
 def _ways(sizes: np.ndarray, parting: Parting) -> _Ways:
-    parted = sizes[np.isin(sizes, parting.sizes)]
+    uneven = dict(zip(parting.sizes, parting.unevenness, strict=True))
+    parted = np.array([size for size in sizes.tolist() if size in uneven], dtype=sizes.dtype)
     return _Ways(
         sizes=np.concatenate([sizes, parted]),
         parted=np.arange(len(sizes) + len(parted)) >= len(sizes),
-        unevenness=parting.unevenness,
+        unevenness=np.array([1.0] * len(sizes) + [uneven[size] for size in parted.tolist()]),
     )
 
 

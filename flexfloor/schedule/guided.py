@@ -17,7 +17,7 @@ import numpy as np
 from flexfloor.schedule.cost import CostModel, PassLoad
 from flexfloor.schedule.frontier import Curve, Limits, frontier
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, choose, slack_share
-from flexfloor.schedule.parting import NO_PARTING, Parting, unevenness
+from flexfloor.schedule.parting import NO_PARTING, Parting, luck, unevenness
 from flexfloor.schedule.shrink import Standing, Step
 
 PARTS = 256
@@ -95,7 +95,16 @@ class GuidedShrink:
         alive[:, 0] = [standing.unfinished for standing in standings]
         stored = np.array([standing.kv_tokens / max(1, standing.unfinished) for standing in standings])
         falling = np.minimum.accumulate(alive, axis=1)
-        apart = unevenness(falling, stored, self.horizons, self.costs, self.limits)
+        now = unevenness(falling, stored, self.horizons, self.costs, self.limits)
+        work = float(np.trapezoid(falling.sum(axis=0), self.horizons))
+        share = float(np.linalg.norm([standing.deviation for standing in standings])) / max(work, 1.0)
+        unfinished = sum(standing.unfinished for standing in standings)
+        by_chance = [
+            1.0 + share * luck(size, unfinished / (size * self.limits.sequences)) for size in may_part
+        ]
+        # Smaller groups are dealt their responses evenly when they shrink.
+        even = [now if size == len(standings) else 1.0 for size in may_part]
+        apart = tuple(known * chance for known, chance in zip(even, by_chance, strict=True))
         return Parting(sizes=tuple(may_part), unevenness=apart)
 
     def _curve(self, standings: Sequence[Standing]) -> Curve:
@@ -114,6 +123,18 @@ class GuidedShrink:
             context=max(standing.live_tokens for standing in standings),
         )
         return float(self.costs.pass_seconds(load))
+
+
+def deviation(survival: np.ndarray, horizons: np.ndarray) -> int:
+    """`Standing.deviation` of a rank.
+
+    Args:
+        survival: float [B, H], as for `told`.
+        horizons: int [H].
+    """
+    means = np.trapezoid(survival, horizons, axis=1)
+    squares = 2 * np.trapezoid(survival * horizons, horizons, axis=1)
+    return round(float(np.sqrt(np.maximum(0.0, squares - means**2).sum())))
 
 
 def told(survival: np.ndarray) -> tuple[int, ...]:

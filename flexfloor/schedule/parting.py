@@ -1,6 +1,10 @@
 """Ranks that part, each to generate by itself what it has: how far apart their ends would be.
 
-Nothing evens out what is left once ranks have parted, so the last of them ends later than a mean one would.
+Nothing evens out what is left once ranks have parted, so the last of them ends later than a mean one would:
+by what is known of their shares (`unevenness`), and by what nobody can know (`luck`).
+
+Source: G. Blom, "Statistical Estimates and Transformed Beta-Variables", 1958, for the greatest of n normal
+numbers.
 
 Invariants:
 - The unevenness is at least 1, and 1 where all ranks expect the same.
@@ -9,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +30,26 @@ class Parting:
 
     sizes: tuple[int, ...]
     """Of groups whose ranks have the memory for all experts."""
-    unevenness: float
-    """Seconds to the end of the last rank, over those of a rank with a mean share."""
+    unevenness: tuple[float, ...]
+    """Of each: seconds to the end of the last rank, over those of a rank with a mean share."""
 
 
-NO_PARTING = Parting(sizes=(), unevenness=1.0)
+NO_PARTING = Parting(sizes=(), unevenness=())
+
+
+def luck(size: int, waves: float) -> float:
+    """What the last of `size` ranks is likely to have more than a mean one, relative, for each unit of
+    deviation of all that is left over all that is left.
+
+    A rank's deviation is that of all over the root of `size`, and its share a `size`-th. Where all responses
+    are live at once the last one decides the end, of a group as of ranks that have parted.
+
+    Args:
+        size: at least 2.
+        waves: unfinished responses over those that may be live.
+    """
+    greatest = NormalDist().inv_cdf((size - 0.375) / (size + 0.25))
+    return min(max(waves - 1.0, 0.0), 1.0) * size**0.5 * greatest
 
 
 def unevenness(

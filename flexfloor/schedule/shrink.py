@@ -32,6 +32,9 @@ class Standing:
     """Of those that wait: rows of the pass that they would join at once."""
     waiting: int = 0
     """Responses that wait."""
+    deviation: int = 0
+    """Standard deviation of the tokens that all of its responses together are likely to get yet; for the
+    guided decision only."""
     alive: tuple[int, ...] = ()
     """Expected number of its responses that are unfinished after each horizon, in 1/256; for the guided
     decision only."""
@@ -50,18 +53,19 @@ class Standing:
     def integers(self) -> list[int]:
         """As it is told."""
         counts = [self.unfinished, self.kv_tokens, self.finished, self.waiting_tokens, self.waiting]
-        return [*counts, *self.alive]
+        return [*counts, self.deviation, *self.alive]
 
     @classmethod
     def of(cls, integers: Sequence[int]) -> Standing:
         """What was told."""
-        unfinished, kv_tokens, finished, waiting_tokens, waiting, *alive = integers
+        unfinished, kv_tokens, finished, waiting_tokens, waiting, deviation, *alive = integers
         return cls(
             unfinished=unfinished,
             kv_tokens=kv_tokens,
             finished=finished,
             waiting_tokens=waiting_tokens,
             waiting=waiting,
+            deviation=deviation,
             alive=tuple(alive),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from flexfloor.schedule.cost import PassLoad
 from flexfloor.schedule.frontier import DOUBT, PRICES, Curve, Limits, frontier
-from flexfloor.schedule.parting import Parting, unevenness
+from flexfloor.schedule.guided import GuidedShrink, deviation
+from flexfloor.schedule.parting import Parting, luck, unevenness
 from flexfloor.schedule.shrink import Standing, Step
 from tests.unit.schedule.test_frontier import AMPLE, Linear, costs, falling, some_curve
 from tests.unit.schedule.test_guided import GRID, guided, standings
@@ -69,7 +71,7 @@ def test_no_price_is_missed_by_a_course_that_parts(model, unfinished, rungs, may
     curve, rungs = some_curve(unfinished), sorted(rungs)
     together = frontier(curve, 6, rungs, model, AMPLE)
     allowed = [size for size in (6, *rungs) if size in may_part]
-    parting = Parting(sizes=tuple(sorted(may_part)), unevenness=apart)
+    parting = Parting(sizes=tuple(sorted(may_part)), unevenness=(apart,) * len(may_part))
     parted = list(every_parted(curve, rungs, allowed, apart, model))
     for price, without, course in zip(
         PRICES, together, frontier(curve, 6, rungs, model, AMPLE, parting=parting), strict=True
@@ -145,3 +147,33 @@ def test_fewer_ranks_may_part_than_there_are():
     ]
     assert guided(costs).decide(two, [], passes=8, may_part=[2]) == Step(size=2, parts=True)
     assert len(GRID) == len(two[0].alive)
+
+
+def test_the_last_of_lucky_and_unlucky_ranks_by_lot():
+    # of 40 responses a rank, all lengths drawn alike
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 4, 8):
+        drawn = rng.exponential(1.0, (4000, size, 40)).sum(axis=2)
+        late = (drawn.max(axis=1) / drawn.mean(axis=1)).mean() - 1
+        share = 1 / (40 * size) ** 0.5
+        assert share * luck(size, 5.0) == pytest.approx(late, rel=0.1), size
+    assert luck(4, 1.0) == luck(4, 0.3) == 0.0
+    assert luck(4, 1.5) == pytest.approx(luck(4, 2.0) / 2)
+
+
+def test_the_deviation_is_that_of_all_responses_together():
+    horizons = np.arange(0, 4001)
+    falling = np.exp(-horizons / 100)  # memoryless: as much deviation as mean
+    known = (horizons < 500).astype(float)
+    assert deviation(np.array([falling] * 9), horizons) == pytest.approx(300, rel=0.01)
+    assert deviation(np.array([known] * 9), horizons) < 30
+    assert deviation(np.zeros((0, 4001)), horizons) == 0
+
+
+def test_ranks_that_may_be_unlucky_stay_together():
+    costs = Alone(a_pass=1.0, a_row=0.05, a_shrink=0.01)
+    limits = Limits(sequences=2, kv_tokens=10**6)
+    for spread, parts in ((0, True), (10**5, False)):
+        told = [replace(each, deviation=spread) for each in standings([[200] * 8] * 4, 8)]
+        rule = GuidedShrink(costs, GRID, limits, objective="throughput", max_slowdown=0.0)
+        assert rule.decide(told, [], passes=8, may_part=[4]).parts == parts
