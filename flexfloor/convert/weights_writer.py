@@ -69,7 +69,7 @@ class _Streamed(SavePlanner):
         self._chunks = {(chunk.key, chunk.start): chunk for chunk in chunks}
         self._dtypes, self._read = dtypes, read
 
-    def set_up_planner(self, *args: Any, **kwargs: Any) -> None:
+    def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
         """There is no state in memory to look at."""
 
     def create_local_plan(self) -> SavePlan:
