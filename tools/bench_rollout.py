@@ -6,8 +6,8 @@ a folder in Hugging Face's form and runs in a process and an environment of its 
 and idle between its turns. Prompts are of one length and every response is forced to its full length. The two
 sides take turns in one run; the ratio is that of the medians.
 
-`make bench-vllm` compares with vLLM alone. On a machine that is busy with something else vLLM, whose threads are
-bound to cores, may not answer within the time it has.
+`make bench-vllm` compares with vLLM alone. On a machine that is busy with something else vLLM, whose threads
+are bound to cores, may not answer within the time it has.
 
 What it does not show: expert parallelism; GPUs, where vLLM is at home; models so large that their products
 take the time and not the work around them; batches of uneven lengths, where continuous batching gains and
