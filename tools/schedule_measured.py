@@ -252,6 +252,8 @@ def compared(found: dict[str, list[Run]], bound: float) -> dict[str, float]:
         "throughput_over_simple_rule": _throughput(ours) / _throughput(rule),
         "tokens_per_occupied_over_simple_rule": _per_occupied(ours) / _per_occupied(rule),
         "throughput_of_known_lengths": _throughput(ours) / _throughput(found["lengths known"]),
+        "together_tokens_per_occupied": _per_occupied(found[TOGETHER]) / _per_occupied(static),
+        "together_throughput": _throughput(found[TOGETHER]) / _throughput(static),
         "slower_tokens_per_occupied": _per_occupied(found[SLOWER]) / _per_occupied(static),
         "slower_throughput": _throughput(found[SLOWER]) / _throughput(static),
         "bound_over_static": sum(run.wall_s for run in static) / bound,

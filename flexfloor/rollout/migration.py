@@ -16,8 +16,8 @@ from torch import Tensor
 from flexfloor.elastic.placement import ExpertMove
 from flexfloor.elastic.transfer import Parcel, exchange
 from flexfloor.rollout.handover import Handed, pack, unpack
-from flexfloor.schedule.dealing import dealt, merged
-from flexfloor.schedule.shrink import Handover
+from flexfloor.schedule.dealing import merged
+from flexfloor.schedule.shrink import Handover, hands
 
 Hosted = dict[int, list[tuple[Tensor, ...]]]
 """By expert, for each MoE layer: its parameters."""
@@ -90,9 +90,7 @@ def _packed(
     handovers: Sequence[Handover], leaving: list[Handed], position: int
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """By target: this rank's sequences for it."""
-    mine = [each for each in handovers if each.source == position]
-    hands = dealt(leaving, [each.count for each in mine])
-    return {each.target: pack(hand) for each, hand in zip(mine, hands, strict=True)}
+    return {target: pack(hand) for target, hand in hands(handovers, position, leaving)}
 
 
 def _parcels(position: int, weights: Sequence[tuple[Tensor, ...]]) -> list[Parcel]:

@@ -16,6 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TypeVar
+
+from flexfloor.schedule.dealing import dealt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +145,13 @@ def hand_over(standings: Sequence[Standing], rung: int) -> list[Handover]:
             Handover(source=source, target=target, count=count) for target, count in enumerate(given) if count
         ]
     return handovers
+
+
+def hands(handovers: Sequence[Handover], source: int, items: Sequence[T]) -> list[tuple[int, list[T]]]:
+    """(target, what it gets) of the `items` that `source` hands over, in their order, drawn in turn."""
+    mine = [each for each in handovers if each.source == source]
+    drawn = dealt(items, [each.count for each in mine])
+    return [(each.target, hand) for each, hand in zip(mine, drawn, strict=True)]
 
 
 def taken_over(standings: Sequence[Standing], rung: int) -> list[int]:

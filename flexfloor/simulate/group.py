@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flexfloor.schedule.dealing import dealt, merged
+from flexfloor.schedule.dealing import merged
 from flexfloor.schedule.rebalance import rebalance
-from flexfloor.schedule.shrink import Standing, hand_over
+from flexfloor.schedule.shrink import Standing, hand_over, hands
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.passes import PassLog
 from flexfloor.simulate.replica import NEVER, Joined
@@ -204,11 +204,10 @@ class Group:
         arriving: list[list[list[tuple[int, int | None]]]] = [[] for _ in range(size)]
         handovers = hand_over(standings, size)
         for source, given in leaving.items():
-            mine = [each for each in handovers if each.source == source]
-            for each, hand in zip(mine, dealt(given, [each.count for each in mine]), strict=True):
-                arriving[each.target].append(hand)
-        for replica, hands in zip(self.replicas, arriving, strict=False):
-            replica.adopt(merged(hands), self.passes)
+            for target, hand in hands(handovers, source, given):
+                arriving[target].append(hand)
+        for replica, arrived in zip(self.replicas, arriving, strict=False):
+            replica.adopt(merged(arrived), self.passes)
         self.shrinks.append(
             Shrunk(
                 after_passes=self.passes,
@@ -227,12 +226,11 @@ class Group:
             return
         handovers = rebalance(standings, sequences=self.rules.max_live, kv_tokens=self.room)
         for source in sorted({each.source for each in handovers}):
-            mine = [each for each in handovers if each.source == source]
-            counts = [each.count for each in mine]
-            taken = self.replicas[source].give_first(sum(counts))
-            for each, hand in zip(mine, dealt(taken, counts), strict=True):
-                self.replicas[each.target].adopt(((response, None) for response in hand), self.passes)
-                self._changed |= {source, each.target}
+            count = sum(each.count for each in handovers if each.source == source)
+            taken = self.replicas[source].give_first(count)
+            for target, hand in hands(handovers, source, taken):
+                self.replicas[target].adopt(((response, None) for response in hand), self.passes)
+                self._changed |= {source, target}
 
     def _note_idle(self, ranks: Iterable[int], *, is_last: bool = False) -> None:
         """Write down where a rank's own responses ended, and where it has some again or has left."""
