@@ -96,3 +96,14 @@ def tensors_in(folder: Path) -> dict[str, torch.Tensor]:
         assert not of_file.keys() & found.keys(), file
         found |= of_file
     return found
+
+
+def saved_with_logits(folder, num_tokens):
+    """Of each kind of model, its folder in `folder` and its logits [T, V] of the first tokens, as float64."""
+    found, ids = {}, torch.arange(num_tokens) % VOCAB
+    for kind in KINDS:
+        model = hf_model(kind)
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0].double().numpy()
+        found[kind] = (save(model, folder / kind), logits)
+    return found

@@ -31,13 +31,7 @@ def start(fn, world_size, *args):
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Folder and logits of each kind of model, by transformers."""
-    found, ids = {}, torch.arange(TOKENS) % hf_models.VOCAB
-    for kind in hf_models.KINDS:
-        model = hf_models.hf_model(kind)
-        with torch.no_grad():
-            logits = model(ids[None]).logits[0].double().numpy()
-        found[kind] = (hf_models.save(model, tmp_path_factory.mktemp("hf") / kind), logits)
-    return found
+    return hf_models.saved_with_logits(tmp_path_factory.mktemp("hf"), TOKENS)
 
 
 @pytest.mark.parametrize(("world_size", "layout"), LAYOUTS)
