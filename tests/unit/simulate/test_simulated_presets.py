@@ -163,3 +163,11 @@ def test_a_load_that_knows_all_ranks_is_never_slower_than_all_ranks_alike():
     alone = cost.pass_seconds(GroupLoad(ranks=8, rows=4, joining=0, context=100, total=4))
     full = cost.pass_seconds(GroupLoad(ranks=8, rows=4, joining=0, context=100, total=32))
     assert alone < full == alike
+
+
+def test_a_rank_that_has_parted_reads_every_expert_that_its_own_rows_chose_and_sends_none():
+    cost = Roofline(MODELS["qwen3-30b-a3b"], HARDWARE["h100"], floor_seconds=0.0)
+    own = {"rows": 4, "joining": 0, "context": 100}
+    parted = cost.alone_seconds(GroupLoad(ranks=8, total=32, **own))
+    assert parted == cost.pass_seconds(PassLoad(ranks=1, **own))
+    assert parted != cost.pass_seconds(GroupLoad(ranks=8, total=32, **own))
