@@ -115,14 +115,8 @@ class ActiveGroup:
         """How many replicas go on, and whether each by itself."""
         hosted = [len(self.placement.hosted_by(rank)) for rank in range(self.size * self.replica_size)]
         rungs = fitting_rungs(self.memory, hosted, standings, self.ladder.rungs, **self._limits)
-        if self.elastic.policy == "guided":
-            assert self.guide is not None
-            if not self.guide.guidance.explores:
-                may_part = [size for size in (self.size, *rungs) if self._can_part(standings, size)]
-                step = self.guide.decide(standings, rungs, passes=self.elastic.interval, may_part=may_part)
-                # Logarithms differ in their last bit from one kind of processor to another.
-                size, parts = self.exchange([step.size, int(step.parts)])[0]
-                return Step(size=size, parts=bool(parts))
+        if self.guide and self.elastic.policy == "guided" and not self.guide.guidance.explores:
+            return self._guided(self.guide, standings, rungs)
         is_guided = self.elastic.policy == "guided"
         size = next_size(
             standings,
@@ -133,6 +127,19 @@ class ActiveGroup:
         )
         stays = size == self.size and not is_guided
         return Step(size=size, parts=stays and self._can_part(standings, size))
+
+    def _guided(self, guide: Guide, standings: Sequence[Standing], rungs: Sequence[int]) -> Step:
+        """What the first rank finds. The others would find the same but for the last bits of logarithms, and
+        where ranks share cores they would keep it waiting.
+        """
+        found = [0, 0, 0]
+        if self.index == 0:
+            may_part = [size for size in (self.size, *rungs) if self._can_part(standings, size)]
+            step, seconds = guide.decide(standings, rungs, passes=self.elastic.interval, may_part=may_part)
+            found = [step.size, int(step.parts), round(1e6 * seconds)]
+        size, parts, microseconds = self.exchange(found)[0]
+        guide.seconds_left = microseconds / 1e6
+        return Step(size=size, parts=bool(parts))
 
     def shrink(
         self, size: int, standings: Sequence[Standing], batch: LiveBatch, expert_load: Sequence[int]

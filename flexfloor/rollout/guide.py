@@ -47,6 +47,8 @@ class Guide:
         longest: most tokens that a response of the group may have.
         """
         self.guidance, self.limits = guidance, limits
+        self.seconds_left: float | None = None
+        """Until the rollout is likely to end, as the group's first rank found last; None before it did."""
         self._horizons = horizons(longest)
         self._shrink = GuidedShrink(
             guidance.costs,
@@ -70,14 +72,11 @@ class Guide:
 
     def decide(
         self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int, may_part: Sequence[int]
-    ) -> Step:
-        """What to do now; see `GuidedShrink.decide`."""
-        return self._shrink.decide(standings, rungs, passes=passes, may_part=may_part)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Until the rollout is likely to end, as of the last guided decision; None before one."""
-        return self._shrink.seconds_left
+    ) -> tuple[Step, float]:
+        """What to do now (`GuidedShrink.decide`), and seconds until the rollout is likely to end then."""
+        step = self._shrink.decide(standings, rungs, passes=passes, may_part=may_part)
+        assert self._shrink.seconds_left is not None
+        return step, self._shrink.seconds_left
 
     def rebalance(self, standings: Sequence[Standing]) -> list[Handover]:
         """Who takes what waits on others; nobody unless the guidance says so."""
