@@ -137,7 +137,7 @@ class LeaseExperts:
         weights = self._flat_own(expert)
         sent = [weight.detach() for weight in weights]
         if self._reference is not None:
-            sent += [self._reference.kept(weight).to(weight.device) for weight in weights]
+            sent += [self._reference.kept(weight) for weight in weights]
         return sent
 
     def _lent(self) -> list[int]:
