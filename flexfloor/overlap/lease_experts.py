@@ -119,9 +119,14 @@ class LeaseExperts:
             finally:
                 self._guests_change_places()
 
+    def arrived(self) -> None:
+        """Once all ranks have met: weights may change, since what was lent has been read."""
+        finish(self._sending)
+        self._sending = []
+
     def settle(self) -> None:
         """Bring the gradients of all guests home; all ranks of the group call it when they have met."""
-        finish(self._sending)
+        self.arrived()
         if self._opened is not None:
             coming = self._lent() if self._rung is None else []
             self._bring_home(list(self._guests), coming, self._home_group, first=0)

@@ -185,6 +185,10 @@ class EarlyUpdate:
         elif self._layout.ep_rank == 0:
             self._log.write(Ended(ep_index=self._layout.ep_index))
 
+    def met(self) -> None:
+        """All ranks have met: nobody needs this rank's weights for a lease any more."""
+        self._experts.arrived()
+
     def told(self) -> EarlyResult:
         """Of this rank's lease, told by one of its ranks."""
         if not self._gives_orders:

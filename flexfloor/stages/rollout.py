@@ -134,9 +134,10 @@ def roll_out(
     results, failure = _collect(pool)
     if worker.engine.elastic.policy != "never":
         meet()
-    if early and on_free:
-        # Until all have met, experts may be on their way to a lease.
-        on_free()
+    if early:
+        early.met()
+        if on_free:
+            on_free()
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
     told: list = [None] * worker.layout.world_size
     dist.all_gather_object(told, (mine, stats, failure, early.told() if early else EarlyResult()))

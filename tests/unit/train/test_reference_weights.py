@@ -10,8 +10,8 @@ from flexfloor.train.reference import ReferenceWeights
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    """Smaller than a tensor, no divisor of any, and chunks no multiple of pieces."""
-    monkeypatch.setattr(host_chunks, "CHUNK_BYTES", 44)
+    """Pieces smaller than a tensor and no divisor of any; chunks that a tensor reaches over."""
+    monkeypatch.setattr(host_chunks, "CHUNK_BYTES", 38)
     monkeypatch.setattr(reference_weights, "PIECE_BYTES", 10)
 
 
