@@ -12,7 +12,6 @@ from pathlib import Path
 
 from flexfloor.config import Config
 from flexfloor.data.types import Prompt
-from flexfloor.journal import Journal
 from flexfloor.overlap.result import EarlyResult
 from flexfloor.recipes.grpo_run import Run, open_run, save
 from flexfloor.shared_folder import require_shared_folder
@@ -29,7 +28,7 @@ from flexfloor.stop import StopRequest
 from flexfloor.train.early_part import EarlyPart
 from flexfloor.train.metrics import mean_over_updates
 from flexfloor.train.types import Sample
-from flexfloor.worker import Worker, set_up
+from flexfloor.worker import set_up
 
 MiniBatches = list[list[Sample]]
 
@@ -48,7 +47,7 @@ def train(config: Config) -> None:
         with journal.step(step) as metrics:
             prompts = [run.worker.prompts["train"][index] for index in run.sampler.next_batch()]
             early = run.early.begin(prompts, journal, step) if run.early else None
-            rollout = generate(run.worker, journal, prompts, step, early)
+            rollout = generate(run, prompts, step, early)
             metrics |= rollout_metrics(rollout)
             run.worker.planner.learn([each.response for each in rollout.responses], rollout.stats, step)
             lengths = rollout_lengths(rollout, limit=config.data.max_response_length)
@@ -79,10 +78,9 @@ def train(config: Config) -> None:
     journal.finish()
 
 
-def generate(
-    worker: Worker, journal: Journal, prompts: Sequence[Prompt], step: int, early: EarlyUpdate | None
-) -> Rollout:
+def generate(run: Run, prompts: Sequence[Prompt], step: int, early: EarlyUpdate | None) -> Rollout:
     """Generate and score the step's responses; ranks that are released meanwhile begin with the update."""
+    worker, journal = run.worker, run.journal
     rollout, trainer = worker.config.rollout, worker.config.trainer
     with (
         journal.stage("rollout"),
@@ -99,6 +97,7 @@ def generate(
             on_pass=on_pass,
             on_shrink=journal.shrinking,
             on_generated=journal.generated,
+            on_free=run.bring_reference,
             early=early,
         )
 

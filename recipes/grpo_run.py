@@ -50,6 +50,11 @@ class Run:
         """Opened around what needs the optimizer's state."""
         return self.on_host.here() if self.on_host else nullcontext()
 
+    def bring_reference(self) -> None:
+        """Called when the policy has generated; it stays where it still compares its own responses first."""
+        if self.reference and self.worker.config.actor.old_logprobs != "recompute":
+            self.reference.bring()
+
 
 def open_run(worker: Worker, stop: StopRequest) -> Run:
     """Continue from a checkpoint, or begin: warm start, first validation, first checkpoint."""

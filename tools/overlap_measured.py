@@ -125,7 +125,7 @@ def one_step(run, variant: str, turn: int, *, step: int) -> None:
     prompts = worker.prompts["train"][:NUM_PROMPTS]
     with run.journal.step(step) as metrics:
         early = run.early.begin(prompts, run.journal, step) if variant == ON else None
-        rollout = grpo.generate(worker, run.journal, prompts, step, early)
+        rollout = grpo.generate(run, prompts, step, early)
         metrics |= rollout_metrics(rollout)
         worker.planner.learn([each.response for each in rollout.responses], rollout.stats, step)
         parts, _ = form_advantages([make_samples(rollout.responses, config.algorithm)], config.algorithm)

@@ -10,6 +10,7 @@ N = T * K pairs (row, column) of this rank, R pairs that this rank computes.
 
 Invariants:
 - Every pair of a row and an expert that it chose is computed once, by an active rank.
+- A row has K experts, or none if it stands for nothing.
 - A row's sum runs over its experts in the order of columns, whoever finished first.
 """
 
@@ -70,6 +71,8 @@ class PlacedDispatcher(MoETokenDispatcher):
         is_nearest_C = torch.tensor(self.is_nearest, device=tokens.device)
         column_N, self._row_N = (routing_map[:, columns_C] & is_nearest_C).T.nonzero(as_tuple=True)
         assert len(column_N) == routing_map.sum(), "a row chose an expert that no active rank hosts"
+        is_whole = len(column_N) == len(routing_map) * self.config.moe_router_topk
+        self._routed_T = None if is_whole else routing_map.any(-1)
         self._counts = torch.bincount(column_N, minlength=len(self.columns)).tolist()
         tokens_TH = tokens.reshape(-1, tokens.size(-1))
         return tokens_TH[self._row_N], probs[self._row_N, columns_C[column_N]]
@@ -105,4 +108,9 @@ class PlacedDispatcher(MoETokenDispatcher):
         """Each row's sum over its experts, in the shape of the tokens."""
         by_row = hidden_states[self._row_N.argsort(stable=True)]
         num_topk, width = self.config.moe_router_topk, self._shape[-1]
-        return by_row.view(-1, num_topk, width).sum(1).view(self._shape)
+        sums = by_row.view(-1, num_topk, width).sum(1)
+        if self._routed_T is not None:
+            whole_TH = sums.new_zeros(len(self._routed_T), width)
+            whole_TH[self._routed_T] = sums
+            sums = whole_TH
+        return sums.view(self._shape)

@@ -40,10 +40,10 @@ def obstacle(elastic: ElasticConfig, ep_size: int, tp_size: int) -> str:
         return "elastic.policy=never releases no rank"
     if elastic.detach:
         return "elastic.detach=true lets ranks go in no order, so that they form no lease"
-    if ep_size == 1:
+    if ep_size == tp_size == 1:
         return "parallel.ep=1 has no rank to release"
-    if tp_size > 1:
-        return f"parallel.tp={tp_size} cuts dense layers over ranks, which leases do not support"
+    if ep_size == tp_size:
+        return f"parallel.ep={ep_size} is one replica of parallel.tp={tp_size} ranks, which is not released"
     return ""
 
 

@@ -27,8 +27,8 @@ LOOK_AGAIN_SECONDS = 0.005
 class Account:
     """Where a rank notes what it does."""
 
-    leased: Callable[[Sequence[int]], AbstractContextManager[None]]
-    """Opened while this rank belongs to a lease of so many positions."""
+    leased: Callable[[int], AbstractContextManager[None]]
+    """Opened while this rank belongs to a lease of the positions from a rung on."""
     waiting: Callable[[], AbstractContextManager[None]]
     """Opened within it while there is nothing to train."""
 
@@ -39,7 +39,7 @@ class Duty:
     def __init__(
         self,
         position: int,
-        ep_size: int,
+        num_positions: int,
         *,
         orders: EventLog,
         lease: Lease,
@@ -48,12 +48,12 @@ class Duty:
         post: Callable[[], None],
     ):
         """Args:
-        position: of this rank in its expert group of `ep_size`.
+        position: of this rank's replica in its expert group, of so many.
         orders: to its lease.
         compare: from samples to what can be trained of them; called on all ranks of the lease.
         post: writes down what this rank has to tell the others.
         """
-        self._position, self._ep_size = position, ep_size
+        self._position, self._num_positions = position, num_positions
         self._orders, self._lease, self._compare = orders, lease, compare
         self._account, self._post = account, post
         self._pending: deque[Order] = deque()
@@ -77,9 +77,9 @@ class Duty:
 
     @contextmanager
     def _member(self, rung: int) -> Iterator[None]:
-        positions = range(rung, self._ep_size)
-        told = f"early_update on positions {rung} to {self._ep_size - 1} while 0 to {rung - 1} generate"
-        with heartbeat.stage(told), self._account.leased(positions):
+        positions = f"{rung} to {self._num_positions - 1}"
+        told = f"early_update on positions {positions} while 0 to {rung - 1} generate"
+        with heartbeat.stage(told), self._account.leased(rung):
             yield
 
     def _next(self, foreman: Foreman | None, listen: Callable[[Foreman], None]) -> Order:

@@ -33,7 +33,7 @@ class Shrunk:
     ep_index: int
     """Which expert group."""
     rung: int
-    """Ranks that go on generating."""
+    """Replicas that go on generating."""
     opened: Placement | None
     """Who hosts which expert in a lease of the others, if there is one from now on."""
 
@@ -70,7 +70,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Train:
-    """Order: add the gradients of these samples, one micro-batch on each rank."""
+    """Order: add the gradients of these samples, one micro-batch on each replica."""
 
     samples: tuple[Sample, ...]
 

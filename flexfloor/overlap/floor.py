@@ -29,9 +29,9 @@ class LeaseMemory:
     guest: int
     """One expert that is not the rank's own: weights, sums of gradients, the reference's weights."""
     row: int
-    """Activations of one row of a micro-batch, forward and backward."""
+    """Activations of one row of a micro-batch, forward and backward; a rank's part of its replica's."""
     rows: int
-    """Of a micro-batch on a rank."""
+    """Of a micro-batch on a replica."""
 
     def needed(self, num_guests: int) -> int:
         """Bytes of a rank with so many guests."""
@@ -43,10 +43,10 @@ class LeaseMemory:
 
 
 def most_guests(placement: Placement, ep_size: int) -> int:
-    """Guests of the position that has most of them.
+    """Guests of the rank that has most of them.
 
     Args:
-        placement: of a lease in an expert group of `ep_size`.
+        placement: of a lease in an expert group of `ep_size` ranks.
     """
     each = len(placement.hosts_of) // ep_size
     hosts = [host for expert, (host,) in enumerate(placement.hosts_of) if host != expert // each]

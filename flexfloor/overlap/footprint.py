@@ -34,19 +34,20 @@ def lease_memory(
         shape: what the model was built by.
         budget: bytes that this rank may hold.
         training: bytes that training keeps (`train.resident`).
-        rows: of a lease's micro-batch.
+        rows: of a lease's micro-batch, which the ranks of a replica share.
         recompute: what backward computes again (`activations.RECOMPUTE`).
         has_reference: whether a reference policy's experts come with the policy's.
     """
     layers = [layer.expert_weights() for layer in moe_layers(model)]
     some = [weight for layer in layers for weight in layer[min(layer)]]
     held = sum(weight.nbytes * (2 if has_reference else 1) for weight in some)
-    vocab_size = model.embedding.word_embeddings.weight.size(0)
+    tp_size = model.config.tensor_model_parallel_size
+    vocab_size = model.embedding.word_embeddings.weight.size(0) * tp_size
     return LeaseMemory(
         budget=budget,
         weights=sum(weight.nbytes for weight in model.parameters()),
         training=training,
         guest=held + sum(weight.numel() * gradient_dtype(weight).itemsize for weight in some),
-        row=SKEW * row_activation_bytes(shape, vocab_size, recompute),
+        row=SKEW * row_activation_bytes(shape, vocab_size, recompute, tp_size),
         rows=rows,
     )

@@ -41,19 +41,22 @@ class Foreman:
         ep_index: int,
         ep_size: int,
         num_ep_groups: int,
+        replica_size: int = 1,
         round_tokens: int,
         compares: bool,
     ):
         """Args:
         groups: prompts that this lease may train.
         make_samples: from a prompt's responses to what is trained of them, maybe nothing.
+        replica_size: ranks that a rung counts as one.
         round_tokens: rows of one micro-batch.
         compares: whether samples are compared with another policy before they can be trained.
         """
         self._groups, self._make_samples = groups, make_samples
         self._ep_index, self._ep_size, self._num_ep_groups = ep_index, ep_size, num_ep_groups
         self._round_tokens, self._compares = round_tokens, compares
-        self._rung = self._lowest_rung = ep_size
+        self._replica_size, self._num_positions = replica_size, ep_size // replica_size
+        self._rung = self._lowest_rung = self._num_positions
         """Of the lease as it is, and of the last shrink."""
         self._opening: Shrunk | None = None
         """The shrink after which generating ranks have sent their experts."""
@@ -103,12 +106,12 @@ class Foreman:
 
     def _grow(self, placement: Placement) -> Grow:
         self._rung = self._lowest_rung
-        self._placement = grown(placement, self._ep_size, self._rung)
+        self._placement = grown(placement, self._ep_size, self._rung * self._replica_size)
         return Grow(rung=self._rung, placement=self._placement)
 
     def _round(self) -> Train | None:
-        num_ranks = self._ep_size - self._rung
-        samples = next_round(self._waiting, num_ranks=num_ranks, max_tokens=self._round_tokens)
+        num_replicas = self._num_positions - self._rung
+        samples = next_round(self._waiting, num_replicas=num_replicas, max_tokens=self._round_tokens)
         if not samples:
             return None
         taken = {id(sample) for sample in samples}

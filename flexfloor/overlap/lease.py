@@ -62,10 +62,10 @@ class Lease:
         self.rung = rung
 
     def train(self, samples: Sequence[Sample]) -> None:
-        """Add the gradients of these, one micro-batch a rank; all ranks of the lease call it."""
-        rows = [sample.num_rows for sample in samples]
-        plan = plan_micro_batches(rows, self.group.size(), self.round_tokens)
-        mine = [[samples[index] for index in members] for members in plan[self.group.rank()]]
+        """Add the gradients of these, one micro-batch a replica; all ranks of the lease call it."""
+        rows, each = [sample.num_rows for sample in samples], self.ladder.replica_size
+        plan = plan_micro_batches(rows, self.group.size() // each, self.round_tokens)
+        mine = [[samples[index] for index in members] for members in plan[self.group.rank() // each]]
         with self.experts.computing():
             self.train_step.accumulate(mine, self._sums)
         self._denominator += sum(self.train_step.denominator(members) for members in mine)
@@ -96,6 +96,7 @@ class Lease:
                 self.train_step.ddp,
                 samples,
                 self.group,
+                replica_size=self.ladder.replica_size,
                 micro_batch_tokens=self.round_tokens,
                 temperature=self.train_step.objective.temperature,
             )

@@ -40,7 +40,8 @@ class LeaseExperts:
         self._layers, self._ladder, self._reference = moe_layers(model), ladder, reference
         layers = [layer.expert_weights() for layer in self._layers]
         self._own = {expert: [weights[expert] for weights in layers] for expert in layers[0]}
-        self._home = home_placement(len(self._own) * ladder.size, ladder.size)
+        self._num_ranks = ladder.size * ladder.replica_size
+        self._home = home_placement(len(self._own) * self._num_ranks, self._num_ranks)
         self._is_computing = False
         self._forget()
 
@@ -71,7 +72,7 @@ class LeaseExperts:
         """Take the guests that `opened` gives this rank, and compute with the positions from `rung` on."""
         self._opened = opened
         like, has_reference = next(iter(self._own.values())), self._reference is not None
-        here = opened.hosted_by(self._ladder.position)
+        here = opened.hosted_by(self._home_group.rank())
         self._guests = {
             expert: Guest(like, has_reference=has_reference) for expert in here if expert not in self._own
         }
@@ -85,9 +86,10 @@ class LeaseExperts:
 
     def grow(self, rung: int, placement: Placement) -> None:
         """Compute with the positions from `rung` on; guests that `placement` has at home go there."""
-        leaving = [expert for expert in self._guests if self._owner(expert) >= rung]
+        first = self._first_rank(rung)
+        leaving = [expert for expert in self._guests if self._owner(expert) >= first]
         coming = self._lent() if self._rung is None else []
-        self._bring_home(leaving, coming, self._ladder.suffixes[rung], first=rung)
+        self._bring_home(leaving, coming, self._ladder.suffixes[rung], first=first)
         self._compute_as(rung, placement)
 
     @contextmanager
@@ -117,9 +119,14 @@ class LeaseExperts:
             finally:
                 self._guests_change_places()
 
+    def arrived(self) -> None:
+        """Once all ranks have met: weights may change, since what was lent has been read."""
+        finish(self._sending)
+        self._sending = []
+
     def settle(self) -> None:
         """Bring the gradients of all guests home; all ranks of the group call it when they have met."""
-        finish(self._sending)
+        self.arrived()
         if self._opened is not None:
             coming = self._lent() if self._rung is None else []
             self._bring_home(list(self._guests), coming, self._home_group, first=0)
@@ -129,6 +136,9 @@ class LeaseExperts:
     def _home_group(self) -> dist.ProcessGroup:
         return self._ladder.groups[self._ladder.size]
 
+    def _first_rank(self, rung: int) -> int:
+        return rung * self._ladder.replica_size
+
     def _owner(self, expert: int) -> int:
         return self._home.hosts_of[expert][0]
 
@@ -137,7 +147,7 @@ class LeaseExperts:
         weights = self._flat_own(expert)
         sent = [weight.detach() for weight in weights]
         if self._reference is not None:
-            sent += [self._reference.kept(weight).to(weight.device) for weight in weights]
+            sent += [self._reference.kept(weight) for weight in weights]
         return sent
 
     def _lent(self) -> list[int]:
@@ -149,7 +159,8 @@ class LeaseExperts:
 
     def _compute_as(self, rung: int, placement: Placement) -> None:
         self._rung = rung
-        hosted = [placement.hosted_by(position) for position in range(rung, self._ladder.size)]
+        ranks = range(self._first_rank(rung), self._num_ranks)
+        hosted = [placement.hosted_by(rank) for rank in ranks]
         self._hosted = [
             hosted_layer(
                 layer,
@@ -166,7 +177,7 @@ class LeaseExperts:
         """Send gradients of guests to their owners and add what arrives for own experts.
 
         Args:
-            group: of the positions from `first` on.
+            group: of the home group's ranks from `first` on.
         """
         assert self._opened is not None
         sending: list[Parcel] = [

@@ -1,7 +1,7 @@
-"""Which position of a lease hosts which expert: the mirror image of a group that shrinks.
+"""Which rank of a lease hosts which expert: the mirror image of a group that shrinks.
 
-A lease is the positions of an expert group from a rung on. They keep the experts that they own; those of the
-positions that still generate come to them as guests, each to one.
+A lease is the ranks of an expert group from one on. They keep the experts that they own; those of the
+ranks that still generate come to them as guests, each to one.
 
 Invariants:
 - Every expert has one host, and it is in the lease.
@@ -21,28 +21,29 @@ from flexfloor.elastic.placement import Placement, home_placement, shrunk
 def lease_placement(
     num_experts: int,
     ep_size: int,
-    rung: int,
+    first: int,
     load: Sequence[float] | np.ndarray | None = None,
     *,
     guests: int | None = None,
 ) -> Placement:
-    """The placement on the positions from `rung` on.
+    """The placement on the ranks from `first` on.
 
     Args:
+        ep_size: ranks of the expert group.
         load: of each expert, in any unit, to balance what the guests bring; None = all alike.
-        guests: that a position has memory for, enough for all; None = any number.
+        guests: that a rank has memory for, enough for all; None = any number.
     """
     hostable = None if guests is None else num_experts // ep_size + guests
     mirrored = _mirrored(home_placement(num_experts, ep_size), ep_size)
-    return _mirrored(shrunk(mirrored, ep_size - rung, load, hostable=hostable), ep_size)
+    return _mirrored(shrunk(mirrored, ep_size - first, load, hostable=hostable), ep_size)
 
 
-def grown(placement: Placement, ep_size: int, rung: int) -> Placement:
-    """The placement once the lease begins at `rung`, which is lower than before."""
+def grown(placement: Placement, ep_size: int, first: int) -> Placement:
+    """The placement once the lease begins at `first`, which is lower than before."""
     home = home_placement(len(placement.hosts_of), ep_size)
     return Placement(
         hosts_of=tuple(
-            own if own[0] >= rung else hosts
+            own if own[0] >= first else hosts
             for own, hosts in zip(home.hosts_of, placement.hosts_of, strict=True)
         )
     )

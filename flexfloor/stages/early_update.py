@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from torch.distributed import get_process_group_ranks
+
 from flexfloor import device, heartbeat
 from flexfloor.data.types import Prompt
 from flexfloor.elastic.floor import UNLIMITED
-from flexfloor.elastic.placement import Placement
 from flexfloor.journal import Journal
 from flexfloor.ledger.types import EARLY_UPDATE
 from flexfloor.overlap.complete import CompleteGroups
@@ -25,14 +26,13 @@ from flexfloor.overlap.config import is_wanted, obstacle
 from flexfloor.overlap.duty import Account, Duty
 from flexfloor.overlap.event_log import EventLog
 from flexfloor.overlap.events import Ended, Posted, Scored, Shrunk
-from flexfloor.overlap.floor import LeaseMemory, fits, most_guests
 from flexfloor.overlap.footprint import lease_memory
 from flexfloor.overlap.foreman import Foreman
 from flexfloor.overlap.lease import Lease
 from flexfloor.overlap.lease_experts import LeaseExperts
 from flexfloor.overlap.message_store import message_store
+from flexfloor.overlap.openings import Openings
 from flexfloor.overlap.pays import loss
-from flexfloor.overlap.placement import lease_placement
 from flexfloor.overlap.result import EarlyResult
 from flexfloor.reward.types import RewardResult
 from flexfloor.rollout.types import Response, RolloutStats
@@ -60,17 +60,23 @@ class EarlyTraining:
         self._has_told = False
         self.store = message_store(worker.config.launch.timeout_seconds)
 
-    def memory(self) -> LeaseMemory:
-        """Of a rank in a lease of this step."""
+    def openings(self) -> Openings:
+        """Leases that an expert group may open in this step."""
         config, engine = self.worker.config, self.worker.engine
-        return lease_memory(
-            self.worker.model,
-            config.model,
-            budget=engine.budget_bytes or device.rank_memory_bytes() or UNLIMITED,
-            training=engine.training_bytes,
-            rows=config.overlap.rows(config.actor.micro_batch_tokens),
-            recompute=config.actor.recompute,
-            has_reference=self.has_reference,
+        return Openings(
+            num_experts=config.model.num_experts,
+            rungs=engine.ladder.rungs,
+            num_replicas=engine.ladder.size,
+            replica_size=engine.ladder.replica_size,
+            memory=lease_memory(
+                self.worker.model,
+                config.model,
+                budget=engine.budget_bytes or device.rank_memory_bytes() or UNLIMITED,
+                training=engine.training_bytes,
+                rows=config.overlap.rows(config.actor.micro_batch_tokens),
+                recompute=config.actor.recompute,
+                has_reference=self.has_reference,
+            ),
         )
 
     def tell_obstacle(self, reason: str) -> None:
@@ -105,6 +111,7 @@ class EarlyUpdate:
         worker = training.worker
         self._training, self._worker = training, worker
         self._layout, self._journal, self._experts = worker.layout, journal, training.experts
+        self._ladder = worker.engine.ladder
         place = {"ep_index": worker.layout.ep_index, "num_ep_groups": worker.layout.edp_size}
         self._place, self._samples = place, EarlySamples(worker.config, prompts, **place)
         self._num_responses = worker.config.rollout.n
@@ -113,9 +120,9 @@ class EarlyUpdate:
         self._log = EventLog(training.store, f"{name}/rollout")
         self._orders = EventLog(training.store, f"{name}/orders/{worker.layout.ep_index}")
         self._lease = Lease(
-            training.experts, worker.engine.ladder, training.train_step, round_tokens=self._round_tokens
+            training.experts, self._ladder, training.train_step, round_tokens=self._round_tokens
         )
-        self._memory, self._is_open = training.memory(), False
+        self._openings, self._is_open = training.openings(), False
         self._finished: dict[Key, Response] = {}
         self._scores: Scores = dict
         self._compared: dict[Key, Sample] = {}
@@ -136,14 +143,8 @@ class EarlyUpdate:
 
     @property
     def fewest(self) -> int | None:
-        """Released ranks that have the memory for a lease between them; None if no rung releases enough."""
-        ep_size = self._layout.ep_size
-        rungs = self._worker.engine.ladder.rungs
-        fitting = [rung for rung in rungs if fits(self._memory, self._placement(rung), ep_size)]
-        return ep_size - max(fitting) if fitting else None
-
-    def _placement(self, rung: int) -> Placement:
-        return lease_placement(self._worker.config.model.num_experts, self._layout.ep_size, rung)
+        """Released replicas that have the memory for a lease between them; None if no rung releases them."""
+        return self._openings.fewest
 
     def guests_wanted(self, rung: int, seconds_left: float | None) -> int:
         """How many each released rank can hold, if they become a lease now: with the memory for all that come
@@ -151,20 +152,16 @@ class EarlyUpdate:
         """
         if self._is_open:
             return 0
-        placement, ep_size = self._placement(rung), self._layout.ep_size
-        reason = self._loss(rung, seconds_left)
-        if not fits(self._memory, placement, ep_size):
-            needed, budget = self._memory.needed(most_guests(placement, ep_size)), self._memory.budget
-            reason = f"{ep_size - rung} released ranks need {needed} bytes each and have {budget}"
+        reason = self._openings.shortage(rung) or self._loss(rung, seconds_left)
         self._training.tell_obstacle(reason)
-        return 0 if reason else min(len(placement.hosts_of), self._memory.hostable_guests())
+        return 0 if reason else self._openings.hostable_guests
 
     def _loss(self, rung: int, seconds_left: float | None) -> str:
         if self._worker.config.overlap.mode != "auto":
             return ""
         return loss(
             self._worker.planner.costs,
-            ep_size=self._layout.ep_size,
+            num_replicas=self._ladder.size,
             rung=rung,
             round_tokens=self._round_tokens,
             seconds_left=seconds_left,
@@ -174,8 +171,7 @@ class EarlyUpdate:
         """Tell it to those that wait; send them experts if they become a lease."""
         opened = None
         if guests:
-            ep_size = self._layout.ep_size
-            opened = lease_placement(len(expert_load), ep_size, rung, expert_load, guests=guests)
+            opened = self._openings.placement(rung, expert_load, guests=guests)
             self._experts.lend(opened)
             self._is_open = True
         if self._layout.ep_rank == 0:
@@ -188,6 +184,10 @@ class EarlyUpdate:
                 self._duty().do(self._foreman(), lambda foreman: foreman.note(self._log.read()))
         elif self._layout.ep_rank == 0:
             self._log.write(Ended(ep_index=self._layout.ep_index))
+
+    def met(self) -> None:
+        """All ranks have met: nobody needs this rank's weights for a lease any more."""
+        self._experts.arrived()
 
     def told(self) -> EarlyResult:
         """Of this rank's lease, told by one of its ranks."""
@@ -220,20 +220,22 @@ class EarlyUpdate:
             self._samples.of_group,
             **self._place,
             ep_size=self._layout.ep_size,
+            replica_size=self._ladder.replica_size,
             round_tokens=self._round_tokens,
             compares=self._samples.compares,
         )
 
     def _duty(self) -> Duty:
-        first = self._layout.ep_index * self._layout.ep_size
         return Duty(
-            self._layout.ep_rank,
-            self._layout.ep_size,
+            self._ladder.position,
+            self._ladder.size,
             orders=self._orders,
             lease=self._lease,
             compare=self._compare,
             account=Account(
-                leased=lambda positions: self._journal.leased([first + each for each in positions]),
+                leased=lambda rung: self._journal.leased(
+                    get_process_group_ranks(self._ladder.suffixes[rung])
+                ),
                 waiting=self._journal.waiting,
             ),
             post=self.at_interval,

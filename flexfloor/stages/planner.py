@@ -92,7 +92,7 @@ class Planner:
         """For the engine; None where it needs none.
 
         Args:
-            fewest_early: released ranks of an expert group that can begin with the update; None = none can.
+            fewest_early: replicas of an expert group that can begin early when released; None = none can.
         """
         schedule = self.config.schedule
         plans = schedule.policy in ("flexfloor", "oracle")
@@ -146,8 +146,8 @@ class Planner:
         wanted = self._wanted(prompts, beliefs, self.config.rollout.n, forced)
         rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
         first = rows[: self.config.actor.ppo_mini_batch_size]
-        ranks, groups = self.layout.ep_size, self.layout.edp_size
-        return early_training(first, self.costs, ranks=ranks, ep_groups=groups, least=fewest)
+        replicas, groups = self._group_size, self.layout.edp_size
+        return early_training(first, self.costs, ranks=replicas, ep_groups=groups, least=fewest)
 
     def write(self, folder: Path) -> None:
         """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""

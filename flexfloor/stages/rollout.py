@@ -76,6 +76,7 @@ def roll_out(
     on_pass: Callable[[PassProgress], None] | None = None,
     on_shrink: Callable[[], AbstractContextManager[None]] = nullcontext,
     on_generated: Callable[[RolloutStats], None] | None = None,
+    on_free: Callable[[], None] | None = None,
     early: EarlyUpdate | None = None,
 ) -> Rollout:
     """Generate and score `n` responses to each prompt; all ranks call it with the same prompts.
@@ -87,6 +88,7 @@ def roll_out(
         on_pass: called before each pass with the group's progress.
         on_shrink: opened around each shrink of the expert group.
         on_generated: called when this rank has generated or was released, and waits for scores and others.
+        on_free: called when nobody needs this rank's weights for the rollout any more.
         early: what released ranks do meanwhile.
 
     Raises RewardError on every rank when a reward failed on one.
@@ -127,9 +129,15 @@ def roll_out(
         on_generated(stats)
     if early:
         early.generated(stats)
+    elif on_free:
+        on_free()
     results, failure = _collect(pool)
     if worker.engine.elastic.policy != "never":
         meet()
+    if early:
+        early.met()
+        if on_free:
+            on_free()
     mine = [(response, texts[_key(response)], results.get(_key(response))) for response in responses]
     told: list = [None] * worker.layout.world_size
     dist.all_gather_object(told, (mine, stats, failure, early.told() if early else EarlyResult()))

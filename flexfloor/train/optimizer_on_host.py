@@ -7,7 +7,6 @@ an optimizer's step waits for what has not arrived.
 Invariants:
 - In `here` the state is what it was, to the bit; outside of it, it takes no memory on the device.
 - A parameter that the model computes with never leaves.
-- Chunks on the host are made once, and are together less than a chunk greater than the state.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from megatron.core.optimizer import MegatronOptimizer
 from torch import Tensor, nn
 
 from flexfloor import device
+from flexfloor.train.host_chunks import HostChunks
 from flexfloor.train.optimizer_state import torch_optimizers
-
-CHUNK_BYTES = 2**28
-"""A power of two, to which Torch rounds up what is pinned."""
 
 
 class OptimizerOnHost:
@@ -37,7 +34,7 @@ class OptimizerOnHost:
         """
         self._optimizers = torch_optimizers(optimizer)
         self._of_model = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-        self._side, self._chunks = device.SideStream(), list[Tensor]()
+        self._side, self._chunks = device.SideStream(), HostChunks()
         self._away: list[Tensor] = []
         self.num_bytes = 0
         """That left the last time."""
@@ -51,7 +48,7 @@ class OptimizerOnHost:
         self._away = list(self._tensors())
         self.num_bytes = sum(tensor.nbytes for tensor in self._away)
         with self._side.beside(self._away):
-            for here, there in self._pieces():
+            for here, there in self._chunks.pieces(self._away):
                 there.copy_(here, non_blocking=True)
         for tensor in self._away:
             tensor.untyped_storage().resize_(0)
@@ -73,7 +70,7 @@ class OptimizerOnHost:
         for tensor in self._away:
             tensor.untyped_storage().resize_(tensor.nbytes)
         with self._side.beside():
-            for here, there in self._pieces():
+            for here, there in self._chunks.pieces(self._away):
                 here.copy_(there, non_blocking=True)
         self._away = []
 
@@ -90,19 +87,6 @@ class OptimizerOnHost:
                     is_whole = 0 < tensor.nbytes == storage.nbytes()
                     if is_whole and storage.data_ptr() not in self._of_model:
                         yield tensor
-
-    def _pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Bytes of the tensors that are away, and as many on the host, end to end."""
-        start = 0
-        for tensor in self._away:
-            left = tensor.view(-1).view(torch.uint8)
-            while len(left):
-                chunk, at = divmod(start, CHUNK_BYTES)
-                if chunk == len(self._chunks):
-                    self._chunks.append(device.host_memory(CHUNK_BYTES))
-                taken = min(len(left), CHUNK_BYTES - at)
-                yield left[:taken], self._chunks[chunk][at : at + taken]
-                left, start = left[taken:], start + taken
 
 
 def _let_go_of_a_file(moment: Tensor) -> None:

@@ -29,27 +29,32 @@ def compute_logprobs(
     *,
     micro_batch_tokens: int,
     temperature: float,
+    replica_size: int = 1,
 ) -> list[np.ndarray]:
     """Return log pi of each sample's response tokens, float64 [R] each, on every rank.
 
     Args:
         model: the training model, wrapped or not.
         samples: one mini-batch, the same on every rank of `group`.
-        group: shares the work; under tensor parallelism one rank of each replica.
+        group: shares the work; under tensor parallelism one rank of each replica, or all of them.
         micro_batch_tokens: rows of one forward pass, as in training.
         temperature: what logits are divided by.
+        replica_size: neighbouring ranks of `group` that make the same passes.
     """
     assert_same_samples(samples, group)
-    plan = plan_micro_batches([s.num_rows for s in samples], group.size(), micro_batch_tokens)
+    share, place = divmod(group.rank(), replica_size)
+    rows = [sample.num_rows for sample in samples]
+    plan = plan_micro_batches(rows, group.size() // replica_size, micro_batch_tokens)
     model.train()
     bounds = np.cumsum([0] + [len(s.response_ids) for s in samples])
     logprobs = torch.zeros(int(bounds[-1]), dtype=torch.float64, device=device.current_device())
-    for members in plan[group.rank()]:
+    for members in plan[share]:
         heartbeat.beat()
         batch = pack([samples[i] for i in members], "token-mean", device.current_device())
         logprobs_N, _ = forward_logprobs(model, batch, temperature)
-        logprobs[_places(bounds, members).to(logprobs.device)] = logprobs_N.double()
-    # each token was computed by one rank and is 0 on the others
+        if not place:
+            logprobs[_places(bounds, members).to(logprobs.device)] = logprobs_N.double()
+    # each token was computed by one replica, and is 0 on all ranks but its first
     dist.all_reduce(logprobs, group=group)
     return np.split(logprobs.cpu().numpy(), bounds[1:-1]) if samples else []
 

@@ -60,11 +60,11 @@ class Failing(Mixtral):
 TRAINING = "early_update on positions 1 to 1 while 0 to 0 generate"
 
 
-def failed(folder, capfd, *, where, rank, end):
+def failed(folder, capfd, *, where, rank, end, more=()):
     """The first line of what a run says whose rank ends so in its second step."""
     module = f"early_{where}_{'kill' if end == KILL else 'raise'}_{rank}"
     (folder / f"{module}.py").write_text(FAMILY.format(where=where, rank=rank, end=end))
-    words = [*ELASTIC, "overlap=on", f"model.family={module}:Failing"]
+    words = [*ELASTIC, "overlap=on", f"model.family={module}:Failing", *more]
     assert run(folder / "run", *words) == 1
     assert not marked()
     return capfd.readouterr().err
@@ -91,6 +91,15 @@ def test_a_killed_rank_is_named_with_what_all_were_doing(tmp_path, capfd, monkey
     [first] = [line for line in message.splitlines() if line.startswith("flexfloor: ")]
     assert re.match(f"flexfloor: rank {rank} of 2 was killed by SIGKILL in step 2, stage {stage}", first)
     assert "Traceback" not in message
+
+
+@pytest.mark.slow
+def test_a_rank_of_a_replica_in_a_lease_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    more = ["launch.nproc=4", "parallel.ep=4", "parallel.tp=2"]
+    message = failed(tmp_path, capfd, where="training", rank=2, end=KILL, more=more)
+    [first] = [line for line in message.splitlines() if line.startswith("flexfloor: ")]
+    assert re.match(f"flexfloor: rank 2 of 4 was killed by SIGKILL in step 2, stage {TRAINING}", first)
 
 
 @pytest.mark.slow

@@ -11,7 +11,13 @@ import pytest
 import released
 
 from flexfloor.config import Config, compose
+from flexfloor.doctor.memory import gpu_memory
 from flexfloor.errors import ConfigError
+from flexfloor.models.activations import row_activation_bytes
+from flexfloor.overlap.config import is_wanted
+from flexfloor.overlap.floor import LeaseMemory
+from flexfloor.overlap.footprint import SKEW
+from flexfloor.overlap.openings import Openings
 from flexfloor.simulate.comparison import compare
 from flexfloor.simulate.models import MODELS, shape_of
 from flexfloor.simulate.resolve import recipe_memory, scenario_of
@@ -162,3 +168,21 @@ def test_deepseek_v3_is_refused_where_each_gpu_has_all_dense_weights() -> None:
     )
     with pytest.raises(ConfigError, match=complaint):
         scenario_of(compose(["recipe=deepseek-v3", "parallel.tp=1"]))
+
+
+@pytest.mark.parametrize(("tp", "fewest"), [(2, 64), (1, None)])
+def test_deepseek_v3_trains_early_on_half_its_replicas_of_two_and_on_no_single_ranks(tp, fewest) -> None:
+    config = compose(["recipe=deepseek-v3", f"parallel.tp={tp}"])
+    held = gpu_memory(config, vocab_size=config.model.vocab_size, world_size=256, ep=256)
+    # one expert a rank, so that a guest is what a rank has of them, and twice as much for its sums in float32
+    memory = LeaseMemory(
+        budget=int(124.8 * GIB),
+        weights=held.dense + held.experts,
+        training=held.gradients + held.optimizer,
+        guest=3 * held.experts,
+        row=SKEW * row_activation_bytes(config.model, config.model.vocab_size, config.actor.recompute, tp),
+        rows=config.data.max_prompt_length + config.data.max_response_length,
+    )
+    sizes = {"num_experts": 256, "num_replicas": 256 // tp, "replica_size": tp}
+    assert Openings(**sizes, rungs=config.elastic.rungs, memory=memory).fewest == fewest
+    assert is_wanted(config.overlap, config.elastic, config.parallel.ep, tp)

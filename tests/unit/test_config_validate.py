@@ -60,11 +60,11 @@ def test_the_defaults_with_a_task_fit() -> None:
         (
             {
                 "launch": LaunchConfig(nproc=4),
-                "parallel": ParallelConfig(ep=4, tp=2),
+                "parallel": ParallelConfig(ep=2, tp=2),
                 "elastic": ElasticConfig(policy="guided"),
                 "overlap": OverlapConfig(mode="on"),
             },
-            "overlap.mode = 'on': must be off or auto: parallel.tp=2 cuts dense layers over ranks",
+            "overlap.mode = 'on': must be off or auto: parallel.ep=2 is one replica of parallel.tp=2 ranks",
         ),
         (
             {"rollout": RolloutConfig(n=1)},

@@ -42,12 +42,12 @@ def samples_of(group):
     ]
 
 
-def new_foreman(uids="ab", *, num_ep_groups=1, compares=False, round_tokens=100, make=samples_of):
+def new_foreman(uids="ab", *, num_ep_groups=1, compares=False, round_tokens=100, make=samples_of, **sizes):
     return Foreman(
         CompleteGroups(uids, N),
         make,
         ep_index=0,
-        ep_size=EP,
+        **{"ep_size": EP} | sizes,
         num_ep_groups=num_ep_groups,
         round_tokens=round_tokens,
         compares=compares,
@@ -177,3 +177,17 @@ def test_a_round_is_asked_for_all_ranks_of_the_lease():
     # Samples of three rows: one to each of two ranks at a time.
     assert [len(foreman.next_order().samples) for _ in range(3)] == [2, 2, 2]
     assert foreman.next_order() is None
+
+
+def test_rungs_count_replicas_and_placements_ranks():
+    # Three replicas of two ranks, each rank with two experts.
+    foreman = new_foreman("abc", round_tokens=4, ep_size=6, replica_size=2)
+    opened = lease_placement(12, 6, 4)
+    foreman.note([Shrunk(ep_index=0, rung=2, opened=opened), *(posted((uid, 0), (uid, 1)) for uid in "abc")])
+    assert foreman.next_order() == Open(rung=2, placement=opened)
+    assert len(foreman.next_order().samples) == 1, "of three rows: one replica takes one"
+    foreman.note([shrunk(1)])
+    order = foreman.next_order()
+    assert order.rung == 1 and order.placement.hosts_of[:4] == opened.hosts_of[:4]
+    assert order.placement.hosts_of[4:] == ((2,), (2,), (3,), (3,), (4,), (4,), (5,), (5,))
+    assert len(foreman.next_order().samples) == 2

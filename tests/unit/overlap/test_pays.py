@@ -19,7 +19,7 @@ class Costs:
 
 
 def test_a_lease_pays_if_the_rollout_outlasts_its_opening_and_a_micro_batch():
-    ask = {"ep_size": 4, "rung": 1, "round_tokens": 100}
+    ask = {"num_replicas": 4, "rung": 1, "round_tokens": 100}
     assert loss(Costs(), **ask, seconds_left=3.1) == ""
     assert loss(Costs(), **ask, seconds_left=None) == ""
     assert loss(Costs(), **ask, seconds_left=2.9) == (
@@ -31,7 +31,8 @@ def test_what_keeps_ranks_from_training_early_is_said():
     assert "releases no rank" in obstacle(ElasticConfig(), 4, 1)
     assert "no lease" in obstacle(ElasticConfig(policy="idle", detach=True), 4, 1)
     assert "parallel.ep=1" in obstacle(ElasticConfig(policy="guided"), 1, 1)
-    assert "parallel.tp=2" in obstacle(ElasticConfig(policy="guided"), 4, 2)
+    assert "one replica of parallel.tp=2 ranks" in obstacle(ElasticConfig(policy="guided"), 2, 2)
+    assert obstacle(ElasticConfig(policy="guided"), 4, 2) == ""
     assert obstacle(ElasticConfig(policy="guided"), 4, 1) == ""
     assert is_wanted(OverlapConfig(mode="auto"), ElasticConfig(policy="guided"), 4, 1)
     assert not is_wanted(OverlapConfig(mode="auto"), ElasticConfig(), 4, 1)

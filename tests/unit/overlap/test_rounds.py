@@ -21,23 +21,23 @@ def rows_of(samples):
 def test_the_longest_go_first_as_far_as_they_fit():
     waiting = [sample(index, rows) for index, rows in enumerate([3, 9, 4, 8, 1])]
     # Two ranks of ten rows each: 9 and 8, to which 1 and nothing else can be added; 4 would make 21.
-    assert rows_of(next_round(waiting, num_ranks=2, max_tokens=10)) == [9, 8]
-    assert rows_of(next_round(waiting, num_ranks=2, max_tokens=12)) == [9, 8, 4, 3]
+    assert rows_of(next_round(waiting, num_replicas=2, max_tokens=10)) == [9, 8]
+    assert rows_of(next_round(waiting, num_replicas=2, max_tokens=12)) == [9, 8, 4, 3]
 
 
 def test_a_sample_that_is_longer_than_a_micro_batch_goes_alone():
-    assert rows_of(next_round([sample(0, 50), sample(1, 2)], num_ranks=1, max_tokens=10)) == [50]
+    assert rows_of(next_round([sample(0, 50), sample(1, 2)], num_replicas=1, max_tokens=10)) == [50]
 
 
 def test_nothing_to_train_is_no_round():
-    assert next_round([], num_ranks=2, max_tokens=10) == []
-    assert next_round([sample(0, 0)], num_ranks=2, max_tokens=10) == []
+    assert next_round([], num_replicas=2, max_tokens=10) == []
+    assert next_round([sample(0, 0)], num_replicas=2, max_tokens=10) == []
 
 
 @given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 6), st.integers(1, 50))
 def test_a_round_has_one_micro_batch_a_rank_and_the_longest_of_what_waits(lengths, num_ranks, max_tokens):
     waiting = [sample(index, rows) for index, rows in enumerate(lengths)]
-    found = next_round(waiting, num_ranks=num_ranks, max_tokens=max_tokens)
+    found = next_round(waiting, num_replicas=num_ranks, max_tokens=max_tokens)
     trainable = sorted((rows for rows in lengths if rows), reverse=True)
     assert rows_of(found) == trainable[: len(found)]
     assert bool(found) == bool(trainable)

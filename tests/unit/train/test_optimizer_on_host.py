@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flexfloor.train import optimizer_on_host
+from flexfloor.train import host_chunks
 from flexfloor.train.optimizer_on_host import OptimizerOnHost
 from flexfloor.train.resident import training_bytes
 
@@ -17,7 +17,7 @@ SHAPES = [(3, 5), (7,), (2, 2, 4)]
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller than a tensor, and no divisor of any."""
-    monkeypatch.setattr(optimizer_on_host, "CHUNK_BYTES", 44)
+    monkeypatch.setattr(host_chunks, "CHUNK_BYTES", 44)
 
 
 def new_model(dtype: torch.dtype) -> torch.nn.ParameterList:
@@ -73,12 +73,12 @@ def test_the_host_holds_less_than_a_chunk_more_than_the_state_and_makes_it_once(
     on_host = OptimizerOnHost(optimizer, model)
     step(optimizer, weights, 1)
     on_host.leave()
-    first = [chunk.data_ptr() for chunk in on_host._chunks]
+    first = [chunk.data_ptr() for chunk in on_host._chunks._chunks]
     assert len(first) == -(-12 * 38 // 44)
     for _ in range(3):
         with on_host.here():
             pass
-    assert [chunk.data_ptr() for chunk in on_host._chunks] == first
+    assert [chunk.data_ptr() for chunk in on_host._chunks._chunks] == first
 
 
 def test_an_optimizers_step_waits_for_its_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
+from flexfloor.train import host_chunks
+from flexfloor.train import reference as reference_weights
 from flexfloor.train.reference import ReferenceWeights
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """Pieces smaller than a tensor and no divisor of any; chunks that a tensor reaches over."""
+    monkeypatch.setattr(host_chunks, "CHUNK_BYTES", 38)
+    monkeypatch.setattr(reference_weights, "PIECE_BYTES", 10)
 
 
 class Odd(torch.nn.Module):
@@ -65,3 +74,42 @@ def test_what_is_loaded_within_the_block_becomes_the_reference():
     assert _equal(model, policy)
     with reference.swapped_in():
         assert _equal(model, other) and not _equal(model, frozen)
+
+
+def test_brought_early_it_stands_in_the_model_once():
+    model, reference, frozen, policy = _moved()
+    for _ in range(2):
+        reference.bring()
+        reference.bring()
+        with reference.swapped_in():
+            assert _equal(model, frozen)
+        assert _equal(model, policy)
+
+
+def test_the_device_waits_for_what_has_not_arrived_before_the_pass_and_after_it(monkeypatch):
+    model, reference, frozen, policy = _moved()
+    found = []
+    monkeypatch.setattr(reference._side, "catch_up", lambda: found.append(_copy(model)))
+    reference.bring()
+    assert not found, "others go on meanwhile"
+    with reference.swapped_in():
+        assert len(found) == 1
+    assert len(found) == 2
+    for there, expected in zip(found, (frozen, policy), strict=True):
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in there.items())
+
+
+def test_what_is_kept_of_a_parameter_is_a_copy_of_the_references():
+    model, reference, frozen, policy = _moved()
+    for name, parameter in model.named_parameters():
+        kept = reference.kept(parameter)
+        assert torch.equal(kept, frozen[name]) and not kept.requires_grad
+        kept.zero_()
+        assert torch.equal(reference.kept(parameter), frozen[name])
+    assert _equal(model, policy)
+
+
+def test_while_the_reference_stands_in_the_model_nothing_is_read_of_what_the_host_has():
+    model, reference, _, _ = _moved()
+    with reference.swapped_in(), pytest.raises(AssertionError, match="stands in the model"):
+        reference.kept(model.narrow)
