@@ -132,9 +132,14 @@ def deviation(survival: np.ndarray, horizons: np.ndarray) -> int:
         survival: float [B, H], as for `told`.
         horizons: int [H].
     """
+    return round(float(np.sqrt(variances(survival, horizons).sum())))
+
+
+def variances(survival: np.ndarray, horizons: np.ndarray) -> np.ndarray:
+    """[B] of the tokens that each response is likely to get yet; arguments as for `deviation`."""
     means = np.trapezoid(survival, horizons, axis=1)
     squares = 2 * np.trapezoid(survival * horizons, horizons, axis=1)
-    return round(float(np.sqrt(np.maximum(0.0, squares - means**2).sum())))
+    return np.maximum(0.0, squares - means**2)
 
 
 def told(survival: np.ndarray) -> tuple[int, ...]:
