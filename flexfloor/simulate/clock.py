@@ -80,7 +80,7 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
     if group.parted is None:
         return Clock(ends=ends, shrinks=tuple(spans))
     size, start = group.parted.size, float(ends[-1])
-    apart = start + float(cost.shrink_seconds(size, 1, 0))
+    apart = start + float(cost.shrink_seconds(size, 1, group.parted.moved_tokens))
     spans.append(ShrinkSpan(start_s=start, end_s=apart, before=size, after=size))
     own = {position: apart + _alone_seconds(each, cost) for position, each in group.parted.alone.items()}
     return Clock(ends=ends, shrinks=tuple(spans), own_ends=own, has_parted=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_rung
+from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_parting, need_of_rung
 from flexfloor.elastic.placement import Placement, home_placement, shrunk, spread
 from flexfloor.schedule.shrink import Standing, Step, detaches
 from flexfloor.simulate.decision import Decision
@@ -66,7 +66,7 @@ class Elasticity:
 
     def shrink(self, standings: Sequence[Standing], size: int) -> int:
         """Place the experts on the first `size` replicas; tokens that the cache of each may hold from now."""
-        need, ranks = self._need(standings, size), size * self.replica_size
+        need, ranks = need_of_rung(standings, size, **self._limits), size * self.replica_size
         self.placement = shrunk(self.placement, ranks, hostable=self.memory.hostable(need))
         self.hosted = [len(self.placement.hosted_by(position)) for position in range(ranks)]
         return self._room(need)
@@ -75,7 +75,7 @@ class Elasticity:
         """Place all experts on each rank of `going_on`; tokens that the cache of each may hold from now."""
         self.placement = spread(self.placement, going_on)
         self.hosted = [len(self.placement.hosted_by(position)) for position in range(len(standings))]
-        return self._room(self._need(standings, len(standings)))
+        return self._room(need_of_parting(standings, len(standings), **self._limits))
 
     def _room(self, need: Need) -> int:
         used = self.memory.needed(max(self.hosted), need)
@@ -85,11 +85,8 @@ class Elasticity:
     def _can_part(self, standings: Sequence[Standing], size: int) -> bool:
         if not self.detach or size == 1:
             return False
-        hostable = self.memory.hostable(self._need(standings, size))
+        hostable = self.memory.hostable(need_of_parting(standings, size, **self._limits))
         return detaches(standings, hostable=hostable, num_experts=len(self.placement.hosts_of))
-
-    def _need(self, standings: Sequence[Standing], size: int) -> Need:
-        return need_of_rung(standings, size, **self._limits)
 
     def _open(self, standings: Sequence[Standing]) -> list[int]:
         return [rung for rung in self.rungs if rung < len(standings)]

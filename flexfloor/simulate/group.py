@@ -15,13 +15,18 @@ from dataclasses import dataclass, replace
 
 from flexfloor.schedule.dealing import merged
 from flexfloor.schedule.rebalance import rebalance
-from flexfloor.schedule.shrink import Standing, hand_over, hands
+from flexfloor.schedule.even_out import even_out, evened
+from flexfloor.schedule.shrink import Handover, Standing, hand_over, hands
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.lockstep import Lockstep
 from flexfloor.simulate.replica import NEVER
 from flexfloor.simulate.rules import GroupRules
 from flexfloor.simulate.telling import Telling
 from flexfloor.simulate.workload import Workload
+
+
+Handed = tuple[int, int | None]
+"""A response that moves, and its tokens; None = it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,8 @@ class Parted:
     """Of the group then; those of its ranks with nothing unfinished left it."""
     alone: Mapping[int, Lockstep]
     """By position in the group: those that went on, at least one."""
+    moved_tokens: int
+    """In the caches of those that were live and evened numbers out, on the rank that took most."""
 
 
 class Group(Lockstep):
@@ -161,21 +168,14 @@ class Group(Lockstep):
         for replica in self.replicas[:size]:
             replica.resize(room, self.passes)
         leaving = {rank: self.replicas[rank].give_up(self.passes) for rank in range(size, self.size)}
-        moved = [done for given in leaving.values() for _, done in given if done is not None]
-        arriving: list[list[list[tuple[int, int | None]]]] = [[] for _ in range(size)]
-        handovers = hand_over(standings, size)
-        for source, given in leaving.items():
-            for target, hand in hands(handovers, source, given):
-                arriving[target].append(hand)
-        for replica, arrived in zip(self.replicas, arriving, strict=False):
-            replica.adopt(merged(arrived), self.passes)
+        arriving = self._hand_over(hand_over(standings, size), leaving)
         self.shrinks.append(
             Shrunk(
                 after_passes=self.passes,
                 before=self.size,
                 after=size,
-                moved_sequences=len(moved),
-                moved_tokens=sum(moved) + len(moved) * self.work.prompt_tokens,
+                moved_sequences=sum(done is not None for given in leaving.values() for _, done in given),
+                moved_tokens=sum(map(self._stored, arriving)),
             )
         )
         self.note_idle(range(size, self.size), is_last=True)
@@ -183,10 +183,15 @@ class Group(Lockstep):
 
     def _part(self, standings: Sequence[Standing]) -> None:
         assert self.elasticity is not None
-        going_on = [position for position, standing in enumerate(standings) if standing.unfinished]
+        handovers = even_out(standings)
+        going_on = [position for position, left in enumerate(evened(standings)) if left]
         room = self.elasticity.part(standings, going_on)
-        for replica in self.replicas[: self.size]:
+        leaving = {}
+        for position, replica in enumerate(self.replicas[: self.size]):
+            given = sum(each.count for each in handovers if each.source == position)
+            leaving[position] = replica.give_last(given, self.passes)
             replica.resize(room, self.passes)
+        arriving = self._hand_over(handovers, leaving)
         alone = {
             position: Lockstep(
                 [self.replicas[position]],
@@ -196,8 +201,31 @@ class Group(Lockstep):
             )
             for position in going_on
         }
-        self.parted = Parted(after_passes=self.passes, size=self.size, alone=alone)
+        self.parted = Parted(
+            after_passes=self.passes,
+            size=self.size,
+            alone=alone,
+            moved_tokens=max(map(self._stored, arriving)),
+        )
         self.note_idle(range(self.size), is_last=True)
+
+    def _hand_over(
+        self, handovers: Sequence[Handover], leaving: Mapping[int, Sequence[Handed]]
+    ) -> list[list[Handed]]:
+        """By position: what it took of what others leave."""
+        arriving: list[list[list[Handed]]] = [[] for _ in self.replicas]
+        for source, given in leaving.items():
+            for target, hand in hands(handovers, source, given):
+                arriving[target].append(hand)
+        taken = [merged(arrived) for arrived in arriving]
+        for replica, own in zip(self.replicas, taken, strict=True):
+            if own:
+                replica.adopt(own, self.passes)
+        return taken
+
+    def _stored(self, handed: Sequence[Handed]) -> int:
+        """Tokens that caches hold of what was live."""
+        return sum(self.work.prompt_tokens + done for _, done in handed if done is not None)
 
     def _rebalance(self, standings: Sequence[Standing]) -> None:
         waiting = [standing.waiting for standing in standings]

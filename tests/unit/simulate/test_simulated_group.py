@@ -114,7 +114,7 @@ class Reference:
         was_live = {each.number for r in range(size, len(self.live)) for each in self.live[r]}
         if not leaving:
             if self.detach and size > 1:
-                self.part([rank for rank in range(size) if unfinished[rank]])
+                self.part()
             return
         self.sizes.append((len(self.passes), len(self.live), size))
         del self.live[size:], self.waiting[size:]
@@ -136,16 +136,43 @@ class Reference:
             for target, hand in enumerate(hands):
                 arriving[target].append(hand)
         for rank, hands in enumerate(arriving):
-            sequences = in_turn(hands)
-            movers = [each for each in sequences if each.number in was_live]
-            fitting = [len(self.live[rank]) + k + 1 <= self.rules.max_live for k in range(len(movers))]
-            self.live[rank] += movers[: sum(fitting)]
-            queued = [each for each in sequences if each.number not in was_live]
-            self.waiting[rank] = movers[sum(fitting) :] + in_turn([self.waiting[rank], queued])
-            self.preemptions += len(movers) - sum(fitting)
+            self.take(rank, in_turn(hands), was_live)
 
-    def part(self, going_on):
-        """Each of them by itself, to its end."""
+    def take(self, rank, sequences, was_live):
+        movers = [each for each in sequences if each.number in was_live]
+        fitting = [len(self.live[rank]) + k + 1 <= self.rules.max_live for k in range(len(movers))]
+        self.live[rank] += movers[: sum(fitting)]
+        queued = [each for each in sequences if each.number not in was_live]
+        self.waiting[rank] = movers[sum(fitting) :] + in_turn([self.waiting[rank], queued])
+        self.preemptions += len(movers) - sum(fitting)
+
+    def part(self):
+        """Even out, one after the other, then each of them by itself, to its end."""
+        every = [live + waiting for live, waiting in zip(self.live, self.waiting, strict=True)]
+        was_live = {each.number for live in self.live for each in live}
+        size, total = len(every), sum(map(len, every))
+        ranked = sorted(range(size), key=lambda rank: (-len(every[rank]), rank))
+        wanted = [total // size + (rank in ranked[: total % size]) for rank in range(size)]
+        hands = [[] for _ in every]
+        free = [rank for rank in range(size) for _ in range(wanted[rank] - len(every[rank]))]
+        for rank in range(size):
+            given = every[rank][wanted[rank] :]
+            targets, free = free[: len(given)], free[len(given) :]
+            counts = {target: targets.count(target) for target in dict.fromkeys(targets)}
+            dealt, turn = {target: [] for target in counts}, 1
+            while given:
+                for target in list(counts)[::turn]:
+                    if len(dealt[target]) < counts[target]:
+                        dealt[target].append(given.pop(0))
+                turn = -turn
+            for target, hand in dealt.items():
+                hands[target].append(hand)
+            kept = every[rank][: wanted[rank]]
+            self.live[rank] = [each for each in kept if each.number in was_live]
+            self.waiting[rank] = [each for each in kept if each.number not in was_live]
+        for rank, dealt in enumerate(hands):
+            self.take(rank, in_turn(dealt), was_live)
+        going_on = [rank for rank in range(size) if self.live[rank] or self.waiting[rank]]
         for rank in going_on:
             one = copy(self)
             one.live, one.waiting, one.rooms = [self.live[rank]], [self.waiting[rank]], [self.rooms[rank]]
