@@ -123,7 +123,7 @@ class Bench:
         )
 
     def may_part(self, policy: str) -> bool:
-        """Whether the ranks of the policy's groups may part: `elastic.detach`, as it is where nothing is said."""
+        """Whether ranks of the policy's groups may part: `elastic.detach`, as where nothing is said."""
         return self._may_part and SHRINKS[policy] == "guided" and policy != TOGETHER
 
     def run(self, policy: str, forced: np.ndarray) -> Run:

@@ -6,7 +6,7 @@ to satisfy, for every k,
     sum over passes of min(R, k)  >=  tokens of the k longest responses.
 
 Each pass takes what the roofline says of as many rows on each rank as there are in the mean, on the cheapest
-number of ranks that has the memory, in a group or, where one rank holds all experts, of ranks that have parted.
+number of ranks that has the memory, in a group or, where one rank holds all experts, on ranks that parted.
 Tokens in caches are read once for each token that is generated; what they add to a pass is counted where it
 is more than the launch floor leaves free. Prompts, shrinks, moves, exchanges and waiting are taken to cost
 nothing, and any response may be anywhere at any time, so that no schedule gets there.
@@ -47,14 +47,14 @@ class Kinds:
     occupied: np.ndarray
     """[S] ranks."""
     wall: np.ndarray
-    """[S] share of a pass's seconds by which it prolongs the rollout: ranks that have parted run side by side."""
+    """[S] share of a pass by which the rollout is longer: ranks that have parted run side by side."""
     longest: int
     """Tokens of the greatest sequence."""
     token_seconds: float
     """Of reading a cached token on one rank."""
 
     def weights(self, rank_price: float, wall_price: float, token_price: float) -> np.ndarray:
-        """[R] least price of a pass of each kind, less what the context is worth that it reads for nothing."""
+        """[R] least price of a pass of each kind, less the worth of the context that it reads for nothing."""
         price = rank_price * self.occupied + wall_price * self.wall
         free = np.maximum(0.0, self.floor - self.seconds) * self.occupied[:, None] / self.token_seconds
         free = np.minimum(free, self.longest * self.rows)
@@ -115,9 +115,7 @@ def least_wall(scenario: Scenario, steps: Sequence[StepLengths]) -> float:
     return found
 
 
-def _worth(
-    scenario: Scenario, kinds: Kinds, step: StepLengths, price: tuple[float, float, float]
-) -> float:
+def _worth(scenario: Scenario, kinds: Kinds, step: StepLengths, price: tuple[float, float, float]) -> float:
     """Of a step's tokens and what they read at the best prices of rows that no pass undercuts."""
     tokens = np.sort(step.tokens)[::-1]
     counts = np.unique(np.minimum(_steps(len(tokens)), len(tokens)))
@@ -130,7 +128,7 @@ def _worth(
 def greatest(worth: np.ndarray, taken: np.ndarray, limits: np.ndarray) -> float:
     """The most that `worth` [V] x prices can be, with no price negative and `taken` [N, V] x prices at most
     `limits` [N], not negative: the simplex method on its tableau (Dantzig, 1951)."""
-    count, variables = taken.shape
+    count = len(taken)
     table = np.hstack([taken.astype(float), np.eye(count), limits[:, None]])
     gains = np.append(worth, np.zeros(count + 1))
     scale = np.abs(worth).max()

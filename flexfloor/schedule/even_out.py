@@ -39,8 +39,10 @@ def even_out(standings: Sequence[Standing]) -> list[Handover]:
 
 
 def evened_out(alive: np.ndarray, standings: Sequence[Standing]) -> np.ndarray:
-    """[R, H] what ranks are likely to have unfinished afterwards, of `alive` [R, H] now: what is given is taken
-    to be like the rest of the giver's."""
+    """[R, H] what ranks are likely to have unfinished afterwards, of `alive` [R, H] now.
+
+    What is given is taken to be like the rest of the giver's.
+    """
     found = alive.copy()
     for each in even_out(standings):
         given = alive[each.source] * (each.count / standings[each.source].unfinished)

@@ -1,4 +1,4 @@
-"""An expert group that shrinks or parts: the engine's own decisions on what modelled replicas say of themselves.
+"""An expert group that shrinks or parts: the engine's own decisions on what modelled replicas say.
 
 Invariants:
 - No rank hosts more than its memory holds beside what it may come to need: `elastic.floor` says so.

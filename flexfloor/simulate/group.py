@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flexfloor.schedule.dealing import merged
-from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.even_out import even_out, evened
+from flexfloor.schedule.rebalance import rebalance
 from flexfloor.schedule.shrink import Handover, Standing, hand_over, hands
 from flexfloor.simulate.elasticity import Elasticity
 from flexfloor.simulate.lockstep import Lockstep
@@ -23,7 +23,6 @@ from flexfloor.simulate.replica import NEVER
 from flexfloor.simulate.rules import GroupRules
 from flexfloor.simulate.telling import Telling
 from flexfloor.simulate.workload import Workload
-
 
 Handed = tuple[int, int | None]
 """A response that moves, and its tokens; None = it waits."""
@@ -119,7 +118,7 @@ class Group(Lockstep):
         return (self.passes // self.rules.interval + 1) * self.rules.interval
 
     def _exchange(self) -> None:
-        """Active ranks tell each other where they stand, and shrink, part or take from each other's queues."""
+        """Active ranks tell each other where they stand, and shrink, part or take from others' queues."""
         if self.size > 1 and (self.elasticity or self.rules.rebalances):
             self.exchanges.append(self.passes)
         standings = self._standings()

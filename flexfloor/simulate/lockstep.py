@@ -1,8 +1,8 @@
 """Replicas that run the same passes: events between which passes are alike.
 
-What changes is where a response joins, ends or yields; passes in between only grow by a token a live response,
-so they are taken at once. Events are counted in passes; `clock` says how long those take. A rank that has
-parted from its group is one replica by itself.
+What changes is where a response joins, ends or yields; passes in between only grow by a token a live
+response, so they are taken at once. Events are counted in passes; `clock` says how long those take. A rank
+that has parted from its group is one replica by itself.
 
 Invariants:
 - Every response ends exactly once, with all of its tokens.
@@ -119,7 +119,9 @@ class Lockstep:
         else:
             context = (base + rows * np.arange(self.passes, self.passes + count)[:, None]).max(axis=1)
         ranks = self.size if self._ranks is None else self._ranks
-        self.log.write(count, ranks=ranks, rows=int(rows.max()), joining=joining, total=total, context=context)
+        self.log.write(
+            count, ranks=ranks, rows=int(rows.max()), joining=joining, total=total, context=context
+        )
 
     def _finish(self) -> None:
         at = self.passes - 1

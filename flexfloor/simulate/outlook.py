@@ -76,9 +76,7 @@ class BelievedOutlook:
         return _by_rank(survival, self.horizons, shares)
 
 
-def _by_rank(
-    survival: np.ndarray, horizons: np.ndarray, ranks: Sequence[tuple[int, float]]
-) -> list[Told]:
+def _by_rank(survival: np.ndarray, horizons: np.ndarray, ranks: Sequence[tuple[int, float]]) -> list[Told]:
     """Args:
     survival: [B, H], of one rank after the other.
     ranks: of each, how many of them are its own, and how many responses each of those stands for.

@@ -2,7 +2,7 @@
 
 Invariants:
 - Each rank's intervals tile the step.
-- A rank is occupied from the start to the end of the shrink in which it left, or to its own end if it parted, or
+- A rank is occupied from the start to the end of the shrink in which it left, to its own end if it parted, or
   to the end of generation.
 """
 

@@ -44,7 +44,7 @@ class Scenario:
     overlap: bool = True
     """Released ranks train finished groups beside generation."""
     detach: bool | None = None
-    """Ranks may part (`elastic.detach`); None = those of guided groups, where none trains beside generation."""
+    """Ranks may part (`elastic.detach`); None = those of guided groups, if none trains beside generation."""
     held: GpuMemory | None = None
     """What a run keeps on each GPU beside weights and cache; None = training state lies elsewhere."""
     cache_bytes: int | None = None

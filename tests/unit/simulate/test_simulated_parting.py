@@ -114,7 +114,7 @@ def test_the_ledger_of_ranks_that_part():
 
 
 def test_ranks_part_only_with_memory_for_all_experts():
-    """Three experts of 40 bytes beside a cache of 10: from 132 bytes on, with 1 of dense weights and 1 row."""
+    """Three experts of 40 bytes beside a cache of 10 and 1 of dense weights."""
     tight = RankMemory(budget=130, dense=1, expert=40, training=0, kv_token=1, row=0, logits=0)
     assert parting(tight).parted is None
     assert parting(replace(tight, budget=131)).parted.after_passes == 2
