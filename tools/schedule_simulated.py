@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
-from simulated_bound import least_occupied, least_wall
 
 from flexfloor.config import compose, finite_numbers
+from flexfloor.simulate.bound import least_occupied, least_wall
 from flexfloor.simulate.comparison import Result, compare, trade_off
 from flexfloor.simulate.resolve import scenario_of
 from flexfloor.simulate.scenario import Scenario
@@ -76,7 +76,7 @@ class Compared:
     together: Frontier
     """Of `flexfloor`, whose ranks never part; `ours` where they do not anyway."""
     bound: dict[str, float]
-    """`simulated_bound`, over `paged`."""
+    """`simulate.bound`, over `paged`."""
 
 
 def simulate_setting(name: str) -> Compared:
@@ -163,16 +163,9 @@ def _over(result: Result, base: Result) -> dict[str, float]:
 
 def _table(name: str, compared: Compared) -> Table:
     table = Table(title=f"{name}, simulated: over paged")
-    for column in (
-        "",
-        "throughput",
-        "tokens per occupied rank-second",
-        "idle",
-        "step time",
-        "shrinks",
-        "parted",
-    ):
-        table.add_column(column, justify="right" if column else "left")
+    table.add_column("", no_wrap=True)
+    for column in ("throughput", "tokens per occupied rank-second", "idle", "step time", "shrinks", "parted"):
+        table.add_column(column, justify="right")
     paged = compared.results["paged"]
 
     def add(label: str, each: Result) -> None:

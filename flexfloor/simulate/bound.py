@@ -12,6 +12,9 @@ is more than the launch floor leaves free. Prompts, shrinks, moves, exchanges an
 nothing, and any response may be anywhere at any time, so that no schedule gets there.
 
 By duality every set of prices gives a valid bound; the best on a grid of two of them is taken.
+
+Invariants:
+- No simulated schedule occupies less in its own seconds, or takes less than the least of them.
 """
 
 from __future__ import annotations
