@@ -27,6 +27,7 @@ import numpy as np
 from flexfloor.elastic.floor import Need
 from flexfloor.schedule.cost import PassLoad
 from flexfloor.simulate.lengths import StepLengths
+from flexfloor.simulate.roofline import GroupLoad
 from flexfloor.simulate.scenario import Scenario
 
 EVERY, GROWTH = 24, 1.06
@@ -166,7 +167,9 @@ def _has_memory(scenario: Scenario, size: int) -> bool:
 def _seconds(scenario: Scenario, size: int, rows: np.ndarray) -> np.ndarray:
     """[R] without the launch floor and without context; infinite for more rows than may be live."""
     each = np.maximum(1.0, rows / size)
-    load = PassLoad(ranks=np.full_like(each, size), rows=each, joining=0 * each, context=0 * each)
+    load = GroupLoad(
+        ranks=np.full_like(each, size), rows=each, joining=0 * each, context=0 * each, total=rows
+    )
     seconds = np.asarray(replace(scenario, floor_seconds=0.0).cost.pass_seconds(load))
     return np.where(each > scenario.max_live, np.inf, seconds)
 

@@ -19,7 +19,7 @@ from tests.unit.simulate.test_simulated_policies import scenario
 numbers = st.integers(0, 9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_greatest_worth_is_that_of_the_best_corner(data):
     variables, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
