@@ -85,7 +85,7 @@ class Bench:
         from flexfloor.rollout.engine import RolloutEngine
         from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 
-        world = dist.get_world_size()
+        self._may_part, world = may_part, dist.get_world_size()
         parallel.initialize(ep_size=world, seed=0, timeout_seconds=600)
         groups = parallel.groups()
         sizes = {"vocab_size": VOCAB_SIZE, "max_sequence_length": PROMPT_TOKENS + LONGEST}
@@ -105,7 +105,7 @@ class Bench:
                 elastic=ElasticConfig(
                     policy=shrinks,
                     interval=INTERVAL,
-                    detach=may_part and shrinks == "guided" and policy != TOGETHER,
+                    detach=self.may_part(policy),
                 ),
                 ladder=ladder,
             )
@@ -121,6 +121,10 @@ class Bench:
         self.replicas = Replicas(
             count=world, group_size=world, sequences=rollout.max_live_sequences, kv_tokens=live_tokens
         )
+
+    def may_part(self, policy: str) -> bool:
+        """Whether ranks of the policy's groups may part: `elastic.detach`, as where nothing is said."""
+        return self._may_part and SHRINKS[policy] == "guided" and policy != TOGETHER
 
     def run(self, policy: str, forced: np.ndarray) -> Run:
         """One rollout under a policy, and what it teaches; all ranks call it."""

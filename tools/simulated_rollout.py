@@ -25,6 +25,7 @@ class Predicted:
     occupied_s: float
     """Sum over ranks of the time to their release, or to the end."""
     passes: int
+    """Of the first rank."""
     rank_steps: int
 
 
@@ -40,12 +41,13 @@ def predict(
     group = _group(bench, policy, forced, has_slots)
     group.run()
     clock = clock_of(group, bench.costs, exchange_seconds=exchange_seconds)
-    left = sum((each.before - each.after) * each.end_s for each in clock.shrinks)
+    left = (clock.left(rank) for rank in range(bench.replicas.count))
+    alone = group.parted.alone if group.parted else {}
     return Predicted(
         wall_s=clock.end,
-        occupied_s=left + group.size * clock.end,
-        passes=group.passes,
-        rank_steps=group.log.rank_passes,
+        occupied_s=sum(clock.end if each is None else each for each in left),
+        passes=group.passes + (alone[0].log.count if 0 in alone else 0),
+        rank_steps=group.rank_passes,
     )
 
 
@@ -68,6 +70,7 @@ def _group(bench: Bench, policy: str, forced: np.ndarray, has_slots: bool) -> Gr
         kv_tokens=bench.replicas.kv_tokens,
         max_live=bench.replicas.sequences,
         num_experts=MODELS["mixtral"].num_experts,
+        detach=bench.may_part(policy),
         has_slots=has_slots,
     )
     guiding = None

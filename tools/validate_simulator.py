@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from schedule_measured import INTERVAL, SHRINKS, TOGETHER, Bench, as_run, epoch
+from schedule_measured import INTERVAL, SHRINKS, Bench, as_run, epoch
 from simulated_rollout import Predicted, predict
 
 from flexfloor.launch import run_ranks
@@ -28,8 +28,8 @@ from flexfloor.rollout.types import PassProgress
 
 WARM_UP, LEARNED, PREDICTED = 3, 2, 1
 """Epochs."""
-POLICIES = [policy for policy in SHRINKS if policy != TOGETHER]
-"""Without the bench's permission no ranks part."""
+POLICIES = list(SHRINKS)
+"""Ranks of guided groups part where that pays, but for one policy that forbids it."""
 WITHOUT_COSTS = ("static", "longest first", "simple rule")
 """Policies whose decisions no cost changes: what they did while costs were learned can be simulated. How much
 longer it took than passes at their medians is learned too, as one factor: what held ranks up now and then."""
@@ -101,7 +101,7 @@ def figures(found: list[Comparison]) -> dict[str, object]:
 
 def compare(num_prompts: int, live_tokens: int, rounds: int) -> dict[str, Comparison]:
     """By policy; all ranks call it, and rank 0's answer counts."""
-    bench = Bench(num_prompts, live_tokens)
+    bench = Bench(num_prompts, live_tokens, may_part=True)
     learned, slowness = learn(bench)
     forced = epoch(PREDICTED, num_prompts)
 
@@ -137,7 +137,9 @@ def run(bench: Bench, policy: str, forced: np.ndarray, *, learns: bool = False) 
     beats: list[tuple[float, int]] = []
 
     def on_pass(progress: PassProgress) -> None:
-        beats.append((time.perf_counter(), progress.active))
+        # A rank that has parted exchanges nothing.
+        if not progress.is_detached:
+            beats.append((time.perf_counter(), progress.active))
 
     stats = bench.generate(policy, forced, on_pass)
     if learns:

@@ -11,9 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from flexfloor.schedule.even_out import even_out
 from flexfloor.schedule.shrink import Standing, taken_over
 
 UNLIMITED = 2**62
@@ -82,6 +84,30 @@ def need_of_rung(standings: Sequence[Standing], rung: int, *, longest: int, kv_t
         moved_tokens=min(kv_tokens_per_rank, max(taken) * longest),
         # One that yields later is computed again, alone.
         rows=unfinished + sum(standing.waiting_tokens for standing in standings) + longest,
+    )
+
+
+def need_of_parting(
+    standings: Sequence[Standing], size: int, *, longest: int, kv_tokens_per_rank: int
+) -> Need:
+    """What a rank of the fullest of the first `size` needs once they have evened out what is left, and part.
+
+    Args: as for `need_of_rung`; `size` = the present one, or one to which the group would shrink first.
+    """
+    if size == len(standings):
+        takes = Counter[int]()
+        for each in even_out(standings):
+            takes[each.target] += each.count
+        most = max(takes.values(), default=0)
+    else:
+        most = max(taken_over(standings, size))
+    need = need_of_rung(standings, size, longest=longest, kv_tokens_per_rank=kv_tokens_per_rank)
+    held = -(-sum(standing.unfinished for standing in standings) // size)
+    return replace(
+        need,
+        sequences=held,
+        kv_tokens=min(kv_tokens_per_rank, held * longest),
+        moved_tokens=min(kv_tokens_per_rank, most * longest),
     )
 
 

@@ -23,7 +23,7 @@ from torch import nn
 from flexfloor import device, parallel
 from flexfloor.elastic.config import ElasticConfig
 from flexfloor.elastic.exchange import exchange_integers
-from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_rung
+from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_parting, need_of_rung
 from flexfloor.elastic.ladder import Ladder
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.elastic.placement import Placement, expert_moves, home_placement, shrunk, spread
@@ -31,6 +31,7 @@ from flexfloor.rollout.batch import LiveBatch
 from flexfloor.rollout.guide import Guide
 from flexfloor.rollout.handover import take_out
 from flexfloor.rollout.migration import Arrived, Hosted, migrate
+from flexfloor.schedule.even_out import even_out, evened
 from flexfloor.schedule.shrink import Handover, Standing, Step, detaches, hand_over, next_size
 from flexfloor.schedule.slots import Room
 
@@ -192,18 +193,22 @@ class ActiveGroup:
         """Whether so many ranks may go on each by itself."""
         if not self.elastic.detach or size == 1:
             return False
-        hostable = self.memory.hostable(self._need(standings, size))
+        hostable = self.memory.hostable(need_of_parting(standings, size, **self._limits))
         return detaches(standings, hostable=hostable, num_experts=len(self.placement.hosts_of))
 
     def detach(self, standings: Sequence[Standing], batch: LiveBatch) -> Arrived:
-        """Go on without the others, with all experts; a rank that has nothing left leaves at once."""
-        going_on = [index for index, standing in enumerate(standings) if standing.unfinished]
-        batch.resize(self._need(standings, self.size).kv_tokens)
+        """Go on without the others, with all experts, once they have evened out what is left; a rank that has
+        nothing leaves at once."""
+        handovers = even_out(standings)
+        going_on = [index for index, left in enumerate(evened(standings)) if left]
+        given = sum(each.count for each in handovers if each.source == self.index)
+        leaving = take_out(batch.give_last(given), batch.cache)
+        batch.resize(need_of_parting(standings, self.size, **self._limits).kv_tokens)
         arrived = migrate(
             expert_moves(self.placement, spread(self.placement, going_on)),
-            [],
+            handovers,
             hosted=self.hosted,
-            leaving=[],
+            leaving=leaving,
             dtype=batch.cache.dtype,
             group=self.group,
         )
@@ -215,6 +220,7 @@ class ActiveGroup:
             self.placement = Placement(hosts_of=((0,),) * len(self.placement.hosts_of))
             self.is_detached, self.index, self.size = True, 0, 1
             self._enter(arrived)
+            batch.adopt(arrived.sequences)
         return arrived
 
     def _enter(self, arrived: Arrived) -> None:

@@ -113,6 +113,13 @@ class LiveBatch:
         """Leave the first `count` that wait to others."""
         return self.queue.take(count)
 
+    def give_last(self, count: int) -> list[LiveSequence]:
+        """Leave the last `count` of what is unfinished to others."""
+        waiting = self.queue.take_last(min(count, len(self.queue)))
+        kept = len(self.live) - (count - len(waiting))
+        given, self.live = self.live[kept:], self.live[:kept]
+        return [*given, *waiting]
+
     def waiting_tokens(self) -> int:
         """Rows that all waiting sequences would bring if they joined together."""
         return sum(sequence.length for sequence in self.queue)

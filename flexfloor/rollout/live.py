@@ -94,6 +94,12 @@ class WaitingQueue:
         self._new_siblings.subtract(sequence.uid for sequence in taken if not sequence.token_ids)
         return taken
 
+    def take_last(self, count: int) -> list[LiveSequence]:
+        """Remove and return `count` sequences from the end, in their order."""
+        taken = [self._waiting.pop() for _ in range(count)][::-1]
+        self._new_siblings.subtract(sequence.uid for sequence in taken if not sequence.token_ids)
+        return taken
+
     def merge(self, sequences: Sequence[LiveSequence]) -> None:
         """Let sequences that waited on another rank wait as near to the head as they did there."""
         self._waiting = deque(merged([self._waiting, sequences]))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flexfloor.schedule.cost import CostModel, PassLoad
+from flexfloor.schedule.even_out import evened_out
 from flexfloor.schedule.frontier import Curve, Limits, frontier
 from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, choose, slack_share
 from flexfloor.schedule.parting import NO_PARTING, Parting, luck, unevenness
@@ -95,7 +96,7 @@ class GuidedShrink:
         alive[:, 0] = [standing.unfinished for standing in standings]
         stored = np.array([standing.kv_tokens / max(1, standing.unfinished) for standing in standings])
         falling = np.minimum.accumulate(alive, axis=1)
-        now = unevenness(falling, stored, self.horizons, self.costs, self.limits)
+        now = unevenness(evened_out(falling, standings), stored, self.horizons, self.costs, self.limits)
         work = float(np.trapezoid(falling.sum(axis=0), self.horizons))
         share = float(np.linalg.norm([standing.deviation for standing in standings])) / max(work, 1.0)
         unfinished = sum(standing.unfinished for standing in standings)
@@ -132,9 +133,14 @@ def deviation(survival: np.ndarray, horizons: np.ndarray) -> int:
         survival: float [B, H], as for `told`.
         horizons: int [H].
     """
+    return round(float(np.sqrt(variances(survival, horizons).sum())))
+
+
+def variances(survival: np.ndarray, horizons: np.ndarray) -> np.ndarray:
+    """[B] of the tokens that each response is likely to get yet; arguments as for `deviation`."""
     means = np.trapezoid(survival, horizons, axis=1)
     squares = 2 * np.trapezoid(survival * horizons, horizons, axis=1)
-    return round(float(np.sqrt(np.maximum(0.0, squares - means**2).sum())))
+    return np.maximum(0.0, squares - means**2)
 
 
 def told(survival: np.ndarray) -> tuple[int, ...]:

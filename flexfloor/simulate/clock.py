@@ -2,26 +2,30 @@
 
 Invariants:
 - A pass takes what the cost model says of its load; exchanges and shrinks stand between two passes.
+- Ranks that part begin at the same time, and each ends with its own last pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from flexfloor.schedule.cost import CostModel
 from flexfloor.simulate.group import Group, Shrunk
+from flexfloor.simulate.lockstep import Lockstep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShrinkSpan:
-    """A shrink in seconds from the start of the rollout."""
+    """A shrink in seconds from the start of the rollout; ranks that part do so in the last one."""
 
     start_s: float
     end_s: float
     before: int
     after: int
+    """Ranks that stay; of ranks that part, as many as before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,13 +33,25 @@ class Clock:
     """Seconds of one group's rollout, from its start."""
 
     ends: np.ndarray
-    """[passes + 1]: when so many passes had been run, shrinks before them included."""
+    """[passes + 1]: when so many passes had been run by the group, shrinks before them included."""
     shrinks: tuple[ShrinkSpan, ...]
+    own_ends: Mapping[int, float] = field(default_factory=dict)
+    """By position: when each rank that has parted had generated."""
+    has_parted: bool = False
 
     @property
     def end(self) -> float:
-        """When the group had generated."""
-        return float(self.ends[-1])
+        """When the group had generated, to its last rank."""
+        return max((float(self.ends[-1]), *self.own_ends.values()))
+
+    def left(self, position: int) -> float | None:
+        """When a rank was released; None = it stayed with the group to the end."""
+        for each in self.shrinks:
+            if position >= each.after:
+                return each.end_s
+        if not self.has_parted:
+            return None
+        return self.own_ends.get(position, self.shrinks[-1].end_s)
 
 
 def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) -> Clock:
@@ -61,8 +77,18 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
         )
         for each, shrink_seconds in zip(group.shrinks, lasted, strict=True)
     ]
-    return Clock(ends=ends, shrinks=tuple(spans))
+    if group.parted is None:
+        return Clock(ends=ends, shrinks=tuple(spans))
+    size, start = group.parted.size, float(ends[-1])
+    apart = start + float(cost.shrink_seconds(size, 1, group.parted.moved_tokens))
+    spans.append(ShrinkSpan(start_s=start, end_s=apart, before=size, after=size))
+    own = {position: apart + _alone_seconds(each, cost) for position, each in group.parted.alone.items()}
+    return Clock(ends=ends, shrinks=tuple(spans), own_ends=own, has_parted=True)
 
 
 def _seconds(shrunk: Shrunk, cost: CostModel) -> float:
     return float(cost.shrink_seconds(shrunk.before, shrunk.after, shrunk.moved_tokens))
+
+
+def _alone_seconds(alone: Lockstep, cost: CostModel) -> float:
+    return float(np.sum(cost.alone_seconds(alone.log.load())))

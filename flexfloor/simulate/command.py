@@ -52,6 +52,7 @@ COUNTS = (
     "preemptions",
     "recomputed_tokens",
     "shrinks",
+    "detached_ranks",
     "shrink_s",
     "rank_passes",
     "training_s",

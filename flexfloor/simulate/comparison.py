@@ -93,13 +93,15 @@ def compare(
     return [result_of(scenario, policy, epochs) for policy in aiming]
 
 
-def trade_off(scenario: Scenario, slowdowns: Sequence[float], epochs: int) -> list[Result]:
-    """`flexfloor` where ever more of a rollout's seconds may be given for rank-seconds.
+def trade_off(
+    scenario: Scenario, slowdowns: Sequence[float], epochs: int, policy: str = "flexfloor"
+) -> list[Result]:
+    """A guided policy where ever more of a rollout's seconds may be given for rank-seconds.
 
     Args:
         slowdowns: shares of the seconds.
     """
-    guided = POLICIES["flexfloor"]
+    guided = POLICIES[policy]
     allowed = [
         replace(guided, name=f"{100 * share:.3g}% slower", objective="occupancy", max_slowdown=share)
         for share in slowdowns

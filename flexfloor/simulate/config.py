@@ -80,7 +80,12 @@ class SimulateConfig:
     step_floor_seconds: float | None = None
     """least time of a pass; null = the hardware's for each layer"""
     overlap: bool = True
-    """released ranks train finished groups while others generate, where a replica is one rank"""
+    """released ranks train finished groups while others generate, where a replica is one rank and ranks are
+    not let part"""
+    detach: bool | None = None
+    """whether ranks may part, each with all experts, where memory allows it, which leaves no ranks to train
+    meanwhile; null = the recipe's elastic.detach, and where that is not given, too, in guided groups without
+    overlap and with a replica of one rank"""
     output: str = "runs/simulate"
     """folder for pictures and figures"""
 

@@ -1,4 +1,4 @@
-"""An expert group that shrinks: the engine's own decisions on what modelled replicas say of themselves.
+"""An expert group that shrinks or parts: the engine's own decisions on what modelled replicas say.
 
 Invariants:
 - No rank hosts more than its memory holds beside what it may come to need: `elastic.floor` says so.
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flexfloor.elastic.floor import RankMemory, fitting_rungs, need_of_rung
-from flexfloor.elastic.placement import Placement, home_placement, shrunk
-from flexfloor.schedule.shrink import Standing
+from flexfloor.elastic.floor import Need, RankMemory, fitting_rungs, need_of_parting, need_of_rung
+from flexfloor.elastic.placement import Placement, home_placement, shrunk, spread
+from flexfloor.schedule.shrink import Standing, Step, detaches
 from flexfloor.simulate.decision import Decision
 
 
@@ -29,6 +29,7 @@ class Elasticity:
         longest: int,
         kv_tokens_per_rank: int,
         replica_size: int = 1,
+        detach: bool = False,
     ):
         """Args:
         rungs: sizes below `size` that may be taken.
@@ -36,7 +37,10 @@ class Elasticity:
         longest: tokens of the greatest sequence.
         kv_tokens_per_rank: room of a rank's cache in the whole group.
         replica_size: ranks of each replica.
+        detach: whether ranks may part once all of them have the memory for all experts.
         """
+        assert not (detach and replica_size > 1), replica_size
+        self.detach = detach
         self.decision, self.rungs, self.memory = decision, tuple(rungs), memory
         self.replica_size, num_ranks = replica_size, size * replica_size
         self.placement: Placement = home_placement(num_experts, num_ranks)
@@ -44,29 +48,45 @@ class Elasticity:
         """Experts of each active rank."""
         self._limits = {"longest": longest, "kv_tokens_per_rank": kv_tokens_per_rank}
 
-    def may_shrink(self, standings: Sequence[Standing]) -> bool:
+    def may_change(self, standings: Sequence[Standing]) -> bool:
         """Whether the decision is worth asking for."""
-        rungs = self._open(standings)
-        return bool(rungs) and self.decision.may_shrink(standings, rungs)
+        rungs, parts = self._open(standings), self._can_part(standings, len(standings))
+        return (bool(rungs) or parts) and self.decision.may_change(standings, rungs, parts=parts)
 
-    def next_size(self, standings: Sequence[Standing], *, passes: int) -> int:
-        """Replicas to go on with.
+    def decide(self, standings: Sequence[Standing], *, passes: int) -> Step:
+        """Replicas to go on with, and whether each by itself.
 
         Args:
             passes: run since it was last asked.
         """
         rungs = self._open(standings)
         fitting = fitting_rungs(self.memory, self.hosted, standings, rungs, **self._limits)
-        return self.decision.next_size(standings, fitting, passes=passes)
+        may_part = [size for size in (len(standings), *fitting) if self._can_part(standings, size)]
+        return self.decision.decide(standings, fitting, passes=passes, may_part=may_part)
 
     def shrink(self, standings: Sequence[Standing], size: int) -> int:
         """Place the experts on the first `size` replicas; tokens that the cache of each may hold from now."""
         need, ranks = need_of_rung(standings, size, **self._limits), size * self.replica_size
         self.placement = shrunk(self.placement, ranks, hostable=self.memory.hostable(need))
         self.hosted = [len(self.placement.hosted_by(position)) for position in range(ranks)]
+        return self._room(need)
+
+    def part(self, standings: Sequence[Standing], going_on: Sequence[int]) -> int:
+        """Place all experts on each rank of `going_on`; tokens that the cache of each may hold from now."""
+        self.placement = spread(self.placement, going_on)
+        self.hosted = [len(self.placement.hosted_by(position)) for position in range(len(standings))]
+        return self._room(need_of_parting(standings, len(standings), **self._limits))
+
+    def _room(self, need: Need) -> int:
         used = self.memory.needed(max(self.hosted), need)
         assert used <= self.memory.budget, (used, self.memory.budget)
         return need.kv_tokens
+
+    def _can_part(self, standings: Sequence[Standing], size: int) -> bool:
+        if not self.detach or size == 1:
+            return False
+        hostable = self.memory.hostable(need_of_parting(standings, size, **self._limits))
+        return detaches(standings, hostable=hostable, num_experts=len(self.placement.hosts_of))
 
     def _open(self, standings: Sequence[Standing]) -> list[int]:
         return [rung for rung in self.rungs if rung < len(standings)]

@@ -40,6 +40,8 @@ class EngineSettings:
     max_live: int
     """`rollout.max_live_sequences`."""
     num_experts: int
+    detach: bool = False
+    """`elastic.detach`."""
     has_slots: bool = True
     """False: tokens of a cache are counted, as `Scenario` does."""
 
@@ -85,6 +87,7 @@ def engine_group(
             size=len(queues),
             longest=work.longest,
             kv_tokens_per_rank=room,
+            detach=settings.detach,
         )
     telling = Apart(guiding.outlooks) if guiding else None
     return Group(work, queues, rules, room=room, elasticity=elasticity, telling=telling)

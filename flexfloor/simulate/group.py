@@ -1,34 +1,31 @@
-"""One expert group from the first pass of a rollout to the last: events between which passes are alike.
+"""One expert group from the first pass of a rollout to the last, with what is decided at its exchanges.
 
-All active ranks run the same passes. What changes is where a response joins, ends or yields, and where the
-ranks exchange numbers and perhaps shrink; passes in between only grow by a token a live response, so they are
-taken at once. Events are counted in passes; `clock` says how long those take.
+All active ranks run the same passes (`lockstep`). Every so many of them they exchange numbers, and perhaps
+shrink, take from each other's queues, or part, each to go on by itself with all experts.
 
 Invariants:
 - Every response ends exactly once, with all of its tokens.
-- Nobody's cache ever holds more than its room.
-- Leaving out what happens between events changes nothing: a simulation pass by pass finds the same.
+- Nothing moves any more once ranks have parted, and each of those that went on had something unfinished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from flexfloor.schedule.dealing import merged
+from flexfloor.schedule.even_out import even_out, evened
 from flexfloor.schedule.rebalance import rebalance
-from flexfloor.schedule.shrink import Standing, hand_over, hands
+from flexfloor.schedule.shrink import Handover, Standing, hand_over, hands
 from flexfloor.simulate.elasticity import Elasticity
-from flexfloor.simulate.passes import PassLog
-from flexfloor.simulate.replica import NEVER, Joined
+from flexfloor.simulate.lockstep import Lockstep
+from flexfloor.simulate.replica import NEVER
 from flexfloor.simulate.rules import GroupRules
 from flexfloor.simulate.telling import Telling
 from flexfloor.simulate.workload import Workload
 
-MOST_AT_ONCE = 2048
-"""Passes between two events that are written at once; it bounds memory and nothing else."""
+Handed = tuple[int, int | None]
+"""A response that moves, and its tokens; None = it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,21 @@ class Shrunk:
     """In the caches of those that were live."""
 
 
-class Group:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """Ranks that each went on by itself."""
+
+    after_passes: int
+    """Passes that the group had run."""
+    size: int
+    """Of the group then; those of its ranks with nothing unfinished left it."""
+    alone: Mapping[int, Lockstep]
+    """By position in the group: those that went on, at least one."""
+    moved_tokens: int
+    """In the caches of those that were live and evened numbers out, on the rank that took most."""
+
+
+class Group(Lockstep):
     """Simulates once."""
 
     def __init__(
@@ -60,114 +71,67 @@ class Group:
         """Args:
         queues: of each rank, the responses in the order of admission.
         room: tokens that the cache of each rank may hold; at least one sequence.
-        elasticity: how the group shrinks; it does not when not given.
+        elasticity: how the group shrinks or parts; it does neither when not given.
         telling: what its ranks tell of what is left, if they do.
         """
         assert room >= work.longest, (room, work.longest)
+        super().__init__(
+            [rules.new_replica(work, queue, room) for queue in queues], most_joining=rules.most_joining
+        )
         self.work, self.rules, self.room = work, rules, room
         self.elasticity, self.telling = elasticity, telling
-        self.replicas = [rules.new_replica(work, queue, room) for queue in queues]
-        self.size, self.passes, self.log = len(self.replicas), 0, PassLog()
-        self.ended: dict[int, int] = {}
-        """By response: pass in which it got its last token."""
         self.shrinks: list[Shrunk] = []
+        self.parted: Parted | None = None
         self.exchanges: list[int] = []
         """Passes run before each exchange in which something might be decided."""
-        self.idle: list[list[tuple[int, int]]] = [[] for _ in self.replicas]
-        """By rank: (from, to) stretches without a response of its own, in passes run before."""
         self._ended_since: list[list[int]] = [[] for _ in self.replicas]
         self._asked_after = 0
-        self._idle_since: list[int | None] = [None] * self.size
-        self._live, self._base, self._end, self._overflow = (np.zeros(self.size, np.int64) for _ in range(4))
-        self._changed: set[int] = set(range(self.size))
         self.num_responses = sum(replica.unfinished for replica in self.replicas)
 
     def run(self) -> None:
         """From the first pass to the last."""
-        while True:
-            joined, again = self._admit()
-            live = int(self._live[: self.size].sum())
-            if not live:
-                break
-            count = 1 if joined or again else self._alike()
-            self._write(count, live, joined)
-            self.passes += count
-            self._changed = again
-            self._finish()
+        while not self.parted and self.go_on(self._next_exchange()):
             if self.passes % self.rules.interval == 0:
                 self._exchange()
+        if self.parted:
+            for each in self.parted.alone.values():
+                each.run()
+                self.ended |= each.ended
         left = [replica.unfinished for replica in self.replicas]
         assert not any(left) and len(self.ended) == self.num_responses, (left, len(self.ended))
-        self._note_idle(range(self.size), is_last=True)
+        self.note_idle(range(self.size), is_last=True)
 
-    def _admit(self) -> tuple[dict[int, Joined], set[int]]:
-        """Let responses yield or join where something changed; who joined, and who may go on next pass."""
-        joined, again = {}, set()
-        for rank in self._changed:
-            replica = self.replicas[rank]
-            if replica.stored(self.passes) > replica.room:
-                replica.make_room(self.passes)
-                again.add(rank)
-            elif replica.waiting:
-                more = replica.admit_waiting(self.passes, self.rules.most_joining)
-                if more.count:
-                    joined[rank] = more
-                    again.add(rank)
-            if replica.looks_each_pass:
-                again.add(rank)
-            self._live[rank], self._base[rank] = len(replica.live), replica.base
-            self._end[rank], self._overflow[rank] = replica.next_end, replica.overflow
-        self._note_idle(self._changed)
-        return joined, again
+    @property
+    def rank_passes(self) -> int:
+        """Passes, summed over the replicas that ran them."""
+        alone = self.parted.alone.values() if self.parted else ()
+        return self.log.rank_passes + sum(each.log.count for each in alone)
 
-    def _alike(self) -> int:
-        """Passes until something happens."""
-        active = slice(self.size)
-        end, overflow = int(self._end[active].min()) + 1, int(self._overflow[active].min())
-        exchange = NEVER
-        if self.rules.rebalances or self.elasticity:
-            exchange = (self.passes // self.rules.interval + 1) * self.rules.interval
-        return min(end, overflow, exchange, self.passes + MOST_AT_ONCE) - self.passes
+    def note_ended(self, replica: int, ended: Sequence[int]) -> None:
+        """Also until it is told."""
+        super().note_ended(replica, ended)
+        self._ended_since[replica] += ended
 
-    def _write(self, count: int, live: int, joined: dict[int, Joined]) -> None:
-        rows, base = self._live[: self.size], self._base[: self.size]
-        joining, total = 0, live
-        if joined:
-            rows, base = rows.copy(), base.copy()
-            for rank, more in joined.items():
-                rows[rank] -= more.count
-                base[rank] += more.count * self.passes - more.stored
-                total += more.tokens - more.count
-            joining = max(more.tokens for more in joined.values())
-        if count == 1:
-            context: int | np.ndarray = int((base + rows * self.passes).max())
-        else:
-            context = (base + rows * np.arange(self.passes, self.passes + count)[:, None]).max(axis=1)
-        self.log.write(
-            count, ranks=self.size, rows=int(rows.max()), joining=joining, total=total, context=context
-        )
-
-    def _finish(self) -> None:
-        at = self.passes - 1
-        for rank in np.flatnonzero(self._end[: self.size] <= at).tolist():
-            ended = self.replicas[rank].take_ended(at)
-            self.ended.update((response, at) for response in ended)
-            self._ended_since[rank] += ended
-            self._changed.add(rank)
-        self._changed.update(np.flatnonzero(self._overflow[: self.size] <= self.passes).tolist())
+    def _next_exchange(self) -> int:
+        if not (self.rules.rebalances or self.elasticity):
+            return NEVER
+        return (self.passes // self.rules.interval + 1) * self.rules.interval
 
     def _exchange(self) -> None:
-        """Active ranks tell each other where they stand, and shrink or take from each other's queues."""
+        """Active ranks tell each other where they stand, and shrink, part or take from others' queues."""
         if self.size > 1 and (self.elasticity or self.rules.rebalances):
             self.exchanges.append(self.passes)
         standings = self._standings()
         if not any(standing.unfinished for standing in standings):
             return
-        if self.elasticity and self.elasticity.may_shrink(standings):
-            size = self.elasticity.next_size(self._told(standings), passes=self.passes - self._asked_after)
+        if self.elasticity and self.elasticity.may_change(standings):
+            step = self.elasticity.decide(self._told(standings), passes=self.passes - self._asked_after)
             self._asked_after = self.passes
-            if size < self.size:
-                self._shrink(standings, size)
+            if step.size < self.size:
+                self._shrink(standings, step.size)
+                return
+            if step.parts:
+                self._part(standings)
                 return
         if self.rules.rebalances:
             self._rebalance(standings)
@@ -192,7 +156,10 @@ class Group:
         unfinished = [replica.tokens(self.passes) for replica in active]
         told = self.telling.told(unfinished, self._ended_since[: self.size])
         self._ended_since = [[] for _ in self.replicas]
-        return [replace(each, alive=alive) for each, alive in zip(standings, told, strict=True)]
+        return [
+            replace(each, alive=alive, deviation=deviation)
+            for each, (alive, deviation) in zip(standings, told, strict=True)
+        ]
 
     def _shrink(self, standings: Sequence[Standing], size: int) -> None:
         assert self.elasticity is not None
@@ -200,25 +167,64 @@ class Group:
         for replica in self.replicas[:size]:
             replica.resize(room, self.passes)
         leaving = {rank: self.replicas[rank].give_up(self.passes) for rank in range(size, self.size)}
-        moved = [done for given in leaving.values() for _, done in given if done is not None]
-        arriving: list[list[list[tuple[int, int | None]]]] = [[] for _ in range(size)]
-        handovers = hand_over(standings, size)
-        for source, given in leaving.items():
-            for target, hand in hands(handovers, source, given):
-                arriving[target].append(hand)
-        for replica, arrived in zip(self.replicas, arriving, strict=False):
-            replica.adopt(merged(arrived), self.passes)
+        arriving = self._hand_over(hand_over(standings, size), leaving)
         self.shrinks.append(
             Shrunk(
                 after_passes=self.passes,
                 before=self.size,
                 after=size,
-                moved_sequences=len(moved),
-                moved_tokens=sum(moved) + len(moved) * self.work.prompt_tokens,
+                moved_sequences=sum(done is not None for given in leaving.values() for _, done in given),
+                moved_tokens=sum(map(self._stored, arriving)),
             )
         )
-        self._note_idle(range(size, self.size), is_last=True)
+        self.note_idle(range(size, self.size), is_last=True)
         self.size, self._changed = size, set(range(size))
+
+    def _part(self, standings: Sequence[Standing]) -> None:
+        assert self.elasticity is not None
+        handovers = even_out(standings)
+        going_on = [position for position, left in enumerate(evened(standings)) if left]
+        room = self.elasticity.part(standings, going_on)
+        leaving = {}
+        for position, replica in enumerate(self.replicas[: self.size]):
+            given = sum(each.count for each in handovers if each.source == position)
+            leaving[position] = replica.give_last(given, self.passes)
+            replica.resize(room, self.passes)
+        arriving = self._hand_over(handovers, leaving)
+        alone = {
+            position: Lockstep(
+                [self.replicas[position]],
+                most_joining=self.most_joining,
+                passes=self.passes,
+                ranks=len(going_on),
+            )
+            for position in going_on
+        }
+        self.parted = Parted(
+            after_passes=self.passes,
+            size=self.size,
+            alone=alone,
+            moved_tokens=max(map(self._stored, arriving)),
+        )
+        self.note_idle(range(self.size), is_last=True)
+
+    def _hand_over(
+        self, handovers: Sequence[Handover], leaving: Mapping[int, Sequence[Handed]]
+    ) -> list[list[Handed]]:
+        """By position: what it took of what others leave."""
+        arriving: list[list[list[Handed]]] = [[] for _ in self.replicas]
+        for source, given in leaving.items():
+            for target, hand in hands(handovers, source, given):
+                arriving[target].append(hand)
+        taken = [merged(arrived) for arrived in arriving]
+        for replica, own in zip(self.replicas, taken, strict=True):
+            if own:
+                replica.adopt(own, self.passes)
+        return taken
+
+    def _stored(self, handed: Sequence[Handed]) -> int:
+        """Tokens that caches hold of what was live."""
+        return sum(self.work.prompt_tokens + done for _, done in handed if done is not None)
 
     def _rebalance(self, standings: Sequence[Standing]) -> None:
         waiting = [standing.waiting for standing in standings]
@@ -231,14 +237,3 @@ class Group:
             for target, hand in hands(handovers, source, taken):
                 self.replicas[target].adopt(((response, None) for response in hand), self.passes)
                 self._changed |= {source, target}
-
-    def _note_idle(self, ranks: Iterable[int], *, is_last: bool = False) -> None:
-        """Write down where a rank's own responses ended, and where it has some again or has left."""
-        for rank in ranks:
-            since, is_idle = self._idle_since[rank], not self.replicas[rank].unfinished
-            if since is None and is_idle:
-                self._idle_since[rank] = self.passes
-            elif since is not None and (is_last or not is_idle):
-                if since < self.passes:
-                    self.idle[rank].append((since, self.passes))
-                self._idle_since[rank] = None

@@ -37,7 +37,9 @@ class StepOutcome:
     recomputed_tokens: int
     """Prefilled again by responses that had yielded."""
     shrinks: int
-    """Of all expert groups."""
+    """Of all expert groups; that ranks part is one."""
+    detached_ranks: int
+    """That parted from the others and generated each by itself."""
     shrink_s: float
     """That they took, summed over groups."""
     rank_passes: int

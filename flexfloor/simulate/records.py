@@ -2,7 +2,8 @@
 
 Invariants:
 - Each rank's intervals tile the step.
-- A rank is occupied from the start to the end of the shrink in which it left, or to the end of generation.
+- A rank is occupied from the start to the end of the shrink in which it left, to its own end if it parted, or
+  to the end of generation.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def record_of(
     end_s: when the step ended.
     training: (from, to) in which leased ranks trained beside generation.
     """
-    left = _left(story)
+    left = story.clock.left(story.position)
     intervals = list(_rollout(story, story.clock.end if left is None else left))
     cursor = intervals[-1].end_s if intervals else 0.0
     stage = ROLLOUT if left is not None else JOIN
@@ -62,10 +63,6 @@ def record_of(
     return StepRecord(
         rank=rank, step=step, opened_s=opened_s, seconds=end_s, intervals=tuple(intervals), released_s=left
     )
-
-
-def _left(story: RankStory) -> float | None:
-    return next((each.end_s for each in story.clock.shrinks if story.position >= each.after), None)
 
 
 def _wait(start: float, end: float, stage: str) -> list[Interval]:

@@ -148,6 +148,15 @@ class Replica:
         self.waiting_tokens -= sum(map(self._size, given))
         return given
 
+    def give_last(self, count: int, at: int) -> list[tuple[int, int | None]]:
+        """The last of what is unfinished, in their order, with their tokens; None = it waits."""
+        waiting = [self.waiting.pop() for _ in range(min(count, len(self.waiting)))][::-1]
+        self.waiting_tokens -= sum(map(self._size, waiting))
+        live = [self.live.popitem() for _ in range(count - len(waiting))][::-1]
+        for response, begun in live:
+            self._take_out(response, begun)
+        return [*((each, at - begun) for each, begun in live), *((each, None) for each in waiting)]
+
     def tokens(self, at: int) -> list[tuple[int, int]]:
         """Unfinished responses and the tokens that they have before pass `at`."""
         live = [(response, at - begun) for response, begun in self.live.items()]

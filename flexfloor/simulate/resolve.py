@@ -31,7 +31,7 @@ def scenario_of(config: Config) -> Scenario:
     ep, tp = _group_ranks(config, model), _replica_ranks(config)
     _check_replicas(config, model, ep, tp)
     rungs = _rungs(config, ep // tp, "ranks" if tp == 1 else "replicas")
-    is_recipe = asked.model is None
+    is_recipe, detach = asked.model is None, _detach(config, tp)
     scenario = Scenario(
         model=model,
         hardware=HARDWARE[asked.hardware],
@@ -46,7 +46,8 @@ def scenario_of(config: Config) -> Scenario:
         interval=_given(asked.interval, config.elastic.interval),
         rungs=tuple(sorted(rungs)) or None,
         floor_seconds=asked.step_floor_seconds,
-        overlap=asked.overlap and tp == 1,
+        overlap=asked.overlap and tp == 1 and not detach,
+        detach=detach,
         held=_held(config, ep) if asked.holds_training else None,
         cache_bytes=config.rollout.kv_budget_bytes if is_recipe else None,
     )
@@ -77,6 +78,14 @@ def _group_ranks(config: Config, model: ModelShape) -> int:
 
 def _replica_ranks(config: Config) -> int:
     return _given(config.simulate.tp, config.parallel.tp if config.simulate.model is None else 1)
+
+
+def _detach(config: Config, tp: int) -> bool | None:
+    asked, name = config.simulate.detach, "simulate.detach"
+    if asked is None and config.simulate.model is None:
+        asked, name = config.elastic.detach, "elastic.detach"
+    require(not asked or tp == 1, name, asked, f"false with replicas of {tp} ranks, which cannot part")
+    return asked
 
 
 def _check_replicas(config: Config, model: ModelShape, ep: int, tp: int) -> None:

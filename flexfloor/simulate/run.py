@@ -116,6 +116,7 @@ def _elasticity(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -
         longest=scenario.longest,
         kv_tokens_per_rank=scenario.room,
         replica_size=scenario.tp,
+        detach=scenario.may_part(policy.shrink),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flexfloor.doctor.memory import GpuMemory
+from flexfloor.elastic.config import ElasticConfig
 from flexfloor.elastic.floor import Need, RankMemory
+from flexfloor.overlap.config import OverlapConfig, may_detach
 from flexfloor.simulate.admit import Admit, NearFuture, Paged, Reserved
 from flexfloor.simulate.hardware import Hardware
 from flexfloor.simulate.lengths import LengthTrace
@@ -41,6 +43,8 @@ class Scenario:
     """Least time of a pass; None = the hardware's."""
     overlap: bool = True
     """Released ranks train finished groups beside generation."""
+    detach: bool | None = None
+    """Ranks may part (`elastic.detach`); None = those of guided groups, if none trains beside generation."""
     held: GpuMemory | None = None
     """What a run keeps on each GPU beside weights and cache; None = training state lies elsewhere."""
     cache_bytes: int | None = None
@@ -81,6 +85,15 @@ class Scenario:
     def cost(self) -> Roofline:
         """Times on the hardware."""
         return Roofline(self.model, self.hardware, tp=self.tp, floor_seconds=self.floor_seconds)
+
+    def __post_init__(self) -> None:
+        assert not (self.detach and (self.overlap or self.tp > 1)), (self.overlap, self.tp)
+
+    def may_part(self, shrink: str) -> bool:
+        """Whether ranks of groups that shrink by this policy may part, where memory allows it."""
+        elastic = ElasticConfig(policy=shrink, detach=self.detach)
+        overlap = OverlapConfig(mode="on" if self.overlap else "off")
+        return shrink != "never" and may_detach(overlap, elastic, self.ep, self.tp)
 
     def open_rungs(self) -> tuple[int, ...]:
         """Replicas that a group may shrink to, ascending."""

@@ -64,9 +64,10 @@ def outcome_of(
         plain_step_s=generated_s + training_s / scenario.num_gpus,
         preemptions=sum(replica.preemptions for group in groups for replica in group.replicas),
         recomputed_tokens=sum(replica.recomputed_tokens for group in groups for replica in group.replicas),
-        shrinks=sum(len(group.shrinks) for group in groups),
+        shrinks=sum(len(clock.shrinks) for clock in clocks),
+        detached_ranks=sum(len(clock.own_ends) for clock in clocks),
         shrink_s=sum(each.end_s - each.start_s for clock in clocks for each in clock.shrinks),
-        rank_passes=scenario.tp * sum(group.log.rank_passes for group in groups),
+        rank_passes=scenario.tp * sum(group.rank_passes for group in groups),
         records=records,
     )
 

@@ -1,6 +1,6 @@
 """Who knows what of a group's lengths: its ranks together, or each rank what ended on it.
 
-Ranks only sum up what all of them tell, so that it does not matter which one tells what all know.
+Each rank tells of its own responses, for where ranks could part it matters whose the long ones are.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from flexfloor.simulate.outlook import Outlook, Unfinished
+from flexfloor.simulate.outlook import Outlook, Told, Unfinished
 
 
 class Telling(Protocol):
     """What ranks say of how long their responses may go on."""
 
-    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """`Standing.alive` of each active rank.
+    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[Told]:
+        """By each active rank.
 
         Args:
-            unfinished: responses of each active rank, and the tokens that they have by now.
+            unfinished: responses of each, and the tokens that they have by now.
             ended: responses that ended on each since they were last asked.
         """
         ...
@@ -32,11 +32,9 @@ class Together:
 
     outlook: Outlook
 
-    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """By the first rank."""
-        alive = self.outlook.told(list(chain(*unfinished)), list(chain(*ended)))
-        nothing = (0,) * len(alive)
-        return [nothing if rank else alive for rank in range(len(unfinished))]
+    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[Told]:
+        """By the knowledge of all."""
+        return self.outlook.told(unfinished, list(chain(*ended)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Apart:
     outlooks: Sequence[Outlook]
     """Of each rank."""
 
-    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """By each rank."""
+    def told(self, unfinished: Sequence[Unfinished], ended: Sequence[Sequence[int]]) -> list[Told]:
+        """By its own knowledge."""
         active = zip(self.outlooks, unfinished, ended, strict=False)
-        return [outlook.told(own, done) for outlook, own, done in active]
+        return [told for outlook, own, done in active for told in outlook.told([own], done)]

@@ -1,4 +1,7 @@
-"""The simulator against the engine on two ranks: the same passes of the same loads, and the same shrinks."""
+"""The simulator against the engine on two ranks: the same passes of the same loads, and the same shrinks.
+
+Of ranks that part each has passes of its own.
+"""
 
 import dataclasses
 import functools
@@ -18,7 +21,7 @@ from flexfloor.rollout.guide import Guidance
 from flexfloor.rollout.kv_shape import model_kv_bytes_per_token
 from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.types import Request
-from flexfloor.schedule.cost import PassLoad
+from flexfloor.schedule.cost import PassLoad, of_one_rank
 from flexfloor.schedule.frontier import horizons
 from flexfloor.schedule.history import LengthHistory
 from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
@@ -49,6 +52,9 @@ class Case:
     known: bool | None = None
     """Lengths, to the guidance; None = there is none."""
     rebalances: bool = False
+    detach: bool = False
+    alone_share: float = 1.0
+    """What a pass of a rank that has parted takes, over that of a group of one."""
 
 
 CASES = {
@@ -68,15 +74,33 @@ CASES = {
     "siblings of which each rank knows its own": Case(
         policy="guided", queues=CROSSED, kv_tokens=64, max_live=12, interval=2, known=False, rebalances=True
     ),
+    "guided by history, and parts": Case(
+        policy="guided", queues=CROSSED, known=False, rebalances=True, detach=True, alone_share=0.2
+    ),
+    "guided by lengths, and parts at once": Case(
+        policy="guided", queues=SKEWED, known=True, interval=1, max_live=3, detach=True, alone_share=0.1
+    ),
+    "parts without a need for it, a tight cache": Case(
+        policy="idle", queues=CROSSED, kv_tokens=64, interval=8, detach=True
+    ),
+    "one rank has all, and gives half of it": Case(
+        policy="greedy", queues=[list(range(24)), []], interval=1, detach=True
+    ),
     "nothing but queues": Case(policy="never", queues=SKEWED[::-1], known=False, rebalances=True),
 }
 
 
+@dataclasses.dataclass(frozen=True)
 class Costs:
     """Passes of two ranks are a little quicker than those of one, while there is much to do."""
 
+    alone_share: float
+
     def pass_seconds(self, load: PassLoad):
         return 1.0 + 0.4 * load.rows + 0.01 * load.joining + 0.002 * load.context + 0.3 * load.ranks
+
+    def alone_seconds(self, load: PassLoad):
+        return self.alone_share * self.pass_seconds(of_one_rank(load))
 
     def shrink_seconds(self, before, after, moved_tokens):
         return 2.0 + 0.001 * moved_tokens
@@ -93,7 +117,7 @@ def believed():
 
 
 def real(case, model, ladder):
-    """Loads of all passes, yields, and recomputed tokens of one rollout."""
+    """Loads of all passes by rank, yields, and recomputed tokens of one rollout."""
     loads = []
     note = PassTimes.note
     PassTimes.note = lambda self, *, seconds, **load: loads.append(tuple(load.values()))
@@ -105,7 +129,7 @@ def real(case, model, ladder):
             kv_budget_bytes=case.kv_tokens * model_kv_bytes_per_token(ranks.model_config("float32")),
         ),
         eos_id=ranks.EOS,
-        elastic=ElasticConfig(policy=case.policy, interval=case.interval),
+        elastic=ElasticConfig(policy=case.policy, interval=case.interval, detach=case.detach),
         ladder=ladder,
     )
     generator = torch.Generator().manual_seed(3)
@@ -123,8 +147,9 @@ def real(case, model, ladder):
     _, stats = engine.generate(requests, seed=0, guidance=guidance(case))
     PassTimes.note = note
     told = [None] * WORLD
-    dist.all_gather_object(told, stats)
-    return loads, sum(each.preemptions for each in told), sum(each.recomputed_tokens for each in told)
+    dist.all_gather_object(told, (loads, stats))
+    every, told = zip(*told, strict=True)
+    return every, sum(each.preemptions for each in told), sum(each.recomputed_tokens for each in told)
 
 
 def guidance(case):
@@ -133,7 +158,7 @@ def guidance(case):
     known = {(UIDS[p], i): int(LENGTHS[p, i]) for p in range(NUM_PROMPTS) for i in range(SIBLINGS)}
     return Guidance(
         outlook=KnownLengths(known) if case.known else LearnedLengths(believed(), UIDS),
-        costs=Costs(),
+        costs=Costs(case.alone_share),
         objective="occupancy",
         max_slowdown=0.2,
         rebalances=case.rebalances,
@@ -144,7 +169,7 @@ def all_real():
     from flexfloor.elastic.ladder import make_ladder
 
     model = ranks.new_model(WORLD, "float32")
-    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60)
+    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60, alone=True)
     return {name: real(case, model, ladder) for name, case in CASES.items()}
 
 
@@ -170,6 +195,7 @@ def simulated(case):
         kv_tokens=case.kv_tokens,
         max_live=case.max_live,
         num_experts=8,
+        detach=case.detach,
     )
     far = horizons(work.longest)
     outlooks = [
@@ -178,7 +204,7 @@ def simulated(case):
     ]
     guiding = Guiding(
         outlooks=outlooks,
-        costs=Costs(),
+        costs=Costs(case.alone_share),
         objective="occupancy",
         max_slowdown=0.2,
         rebalances=case.rebalances,
@@ -188,13 +214,21 @@ def simulated(case):
     return group
 
 
+def entries(passes):
+    log = passes.load()
+    return np.stack([log.ranks, log.rows, log.joining, log.context], axis=1).astype(int).tolist()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_pass_has_the_load_that_was_simulated(name):
     loads, yields, recomputed = generated()[name]
     group = simulated(CASES[name])
-    log = group.log.load()
-    found = np.stack([log.ranks, log.rows, log.joining, log.context], axis=1).astype(int)
-    assert found.tolist() == [list(load) for load in loads]
+    alone = group.parted.alone if group.parted else {}
+    for rank, own in enumerate(loads):
+        found = entries(group.log) + (entries(alone[rank].log) if rank in alone else [])
+        # A rank that has left runs no passes any more.
+        assert found[: len(own)] == [list(load) for load in own]
+        assert len(own) == len(found) or (rank and group.shrinks), rank
     assert sum(replica.preemptions for replica in group.replicas) == yields
     assert sum(replica.recomputed_tokens for replica in group.replicas) == recomputed
 
@@ -203,7 +237,11 @@ def test_the_cases_have_what_they_are_for():
     groups = {name: simulated(case) for name, case in CASES.items()}
     yields = {name: sum(each.preemptions for each in group.replicas) for name, group in groups.items()}
     assert yields["fixed"] > 0 and yields["greedy"] > 0 and yields["fixed, a wide cache"] == 0
-    shrunk = [name for name, group in groups.items() if group.shrinks]
-    assert shrunk == [name for name, case in CASES.items() if case.policy != "never"]
+    changed = [name for name, group in groups.items() if group.shrinks or group.parted]
+    assert changed == [name for name, case in CASES.items() if case.policy != "never"]
+    parted = {name: group.parted.alone for name, group in groups.items() if group.parted}
+    assert list(parted) == [name for name, case in CASES.items() if case.detach]
+    assert all(len(alone) == 2 for alone in parted.values())
+    assert parted["one rank has all, and gives half of it"][1].log.count > 0
     alone = dataclasses.replace(CASES["nothing but queues"], rebalances=False)
     assert groups["nothing but queues"].passes < simulated(alone).passes

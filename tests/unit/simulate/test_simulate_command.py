@@ -38,6 +38,16 @@ def test_a_recipe_gives_what_is_left_open():
     assert len(made.trace.step(0).tokens) == 15
 
 
+def test_ranks_part_as_in_the_run_that_is_described():
+    recipe = ["recipe=tiny-mixtral", "simulate=recipe"]
+    assert scenario(*recipe).detach is None and scenario(*recipe).overlap
+    assert scenario(*recipe, "elastic.detach=false").detach is False
+    told = scenario(*recipe, "elastic.detach=false", "simulate.detach=true")
+    assert told.detach and not told.overlap, "no lease opens where ranks leave in no order"
+    published = scenario("elastic.detach=false", "simulate.overlap=false")
+    assert published.detach is None and published.may_part("guided")
+
+
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[3] / "conf/simulate").glob("*.yaml"))
 
 
@@ -76,6 +86,10 @@ def test_lengths_of_a_real_run_are_replayed(tmp_path):
         (
             ["simulate.ep=16", "simulate.num_gpus=16", "simulate.model=mixtral-8x7b"],
             "simulate.model = 'mixtral-8x7b': must be a model with a number of experts that simulate.ep = 16",
+        ),
+        (
+            ["simulate.detach=true", "simulate.tp=2"],
+            "simulate.detach = true: must be false with replicas of 2 ranks, which cannot part",
         ),
         (["simulate.rungs=[8]"], "simulate.rungs = [8]: must be sizes below the expert group's 8 ranks"),
         (

@@ -3,6 +3,7 @@
 import dataclasses
 
 from flexfloor.elastic.floor import UNLIMITED, RankMemory
+from flexfloor.schedule.shrink import Step
 from flexfloor.simulate.admit import Paged
 from flexfloor.simulate.clock import clock_of
 from flexfloor.simulate.elasticity import Elasticity
@@ -17,11 +18,11 @@ class ShrinksTo:
 
     size: int
 
-    def may_shrink(self, standings, rungs):
+    def may_change(self, standings, rungs, *, parts):
         return True
 
-    def next_size(self, standings, rungs, *, passes):
-        return min(self.size, len(standings))
+    def decide(self, standings, rungs, *, passes, may_part):
+        return Step(size=min(self.size, len(standings)))
 
 
 class ASecond:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -37,8 +39,9 @@ def in_turn(hands):
 class Reference:
     """Every pass by itself: lists are walked, nothing is kept from one pass to the next."""
 
-    def __init__(self, work, queues, rules, room, decision, rungs):
+    def __init__(self, work, queues, rules, room, decision, rungs, detach=False):
         self.work, self.rules, self.decision, self.rungs = work, rules, decision, rungs
+        self.detach, self.before, self.alone = detach, 0, {}
         self.rooms = [room] * len(queues)
         made = {n: Sequence_(n, work.prompt[n], work.tokens[n]) for queue in queues for n in queue}
         self.waiting = [[made[n] for n in queue] for queue in queues]
@@ -96,7 +99,7 @@ class Reference:
                 each.tokens += 1
             for each in [each for each in live if each.tokens == each.final]:
                 live.remove(each)
-                self.ended[each.number] = len(self.passes) - 1
+                self.ended[each.number] = self.before + len(self.passes) - 1
 
     def exchange(self):
         unfinished = [len(a) + len(b) for a, b in zip(self.live, self.waiting, strict=True)]
@@ -110,6 +113,8 @@ class Reference:
         leaving = [self.live[r] + self.waiting[r] for r in range(size, len(self.live))]
         was_live = {each.number for r in range(size, len(self.live)) for each in self.live[r]}
         if not leaving:
+            if self.detach and size > 1:
+                self.part()
             return
         self.sizes.append((len(self.passes), len(self.live), size))
         del self.live[size:], self.waiting[size:]
@@ -131,13 +136,52 @@ class Reference:
             for target, hand in enumerate(hands):
                 arriving[target].append(hand)
         for rank, hands in enumerate(arriving):
-            sequences = in_turn(hands)
-            movers = [each for each in sequences if each.number in was_live]
-            fitting = [len(self.live[rank]) + k + 1 <= self.rules.max_live for k in range(len(movers))]
-            self.live[rank] += movers[: sum(fitting)]
-            queued = [each for each in sequences if each.number not in was_live]
-            self.waiting[rank] = movers[sum(fitting) :] + in_turn([self.waiting[rank], queued])
-            self.preemptions += len(movers) - sum(fitting)
+            self.take(rank, in_turn(hands), was_live)
+
+    def take(self, rank, sequences, was_live):
+        movers = [each for each in sequences if each.number in was_live]
+        fitting = [len(self.live[rank]) + k + 1 <= self.rules.max_live for k in range(len(movers))]
+        self.live[rank] += movers[: sum(fitting)]
+        queued = [each for each in sequences if each.number not in was_live]
+        self.waiting[rank] = movers[sum(fitting) :] + in_turn([self.waiting[rank], queued])
+        self.preemptions += len(movers) - sum(fitting)
+
+    def part(self):
+        """Even out, one after the other, then each of them by itself, to its end."""
+        every = [live + waiting for live, waiting in zip(self.live, self.waiting, strict=True)]
+        was_live = {each.number for live in self.live for each in live}
+        size, total = len(every), sum(map(len, every))
+        ranked = sorted(range(size), key=lambda rank: (-len(every[rank]), rank))
+        wanted = [total // size + (rank in ranked[: total % size]) for rank in range(size)]
+        hands = [[] for _ in every]
+        free = [rank for rank in range(size) for _ in range(wanted[rank] - len(every[rank]))]
+        for rank in range(size):
+            given = every[rank][wanted[rank] :]
+            targets, free = free[: len(given)], free[len(given) :]
+            counts = {target: targets.count(target) for target in dict.fromkeys(targets)}
+            dealt, turn = {target: [] for target in counts}, 1
+            while given:
+                for target in list(counts)[::turn]:
+                    if len(dealt[target]) < counts[target]:
+                        dealt[target].append(given.pop(0))
+                turn = -turn
+            for target, hand in dealt.items():
+                hands[target].append(hand)
+            kept = every[rank][: wanted[rank]]
+            self.live[rank] = [each for each in kept if each.number in was_live]
+            self.waiting[rank] = [each for each in kept if each.number not in was_live]
+        for rank, dealt in enumerate(hands):
+            self.take(rank, in_turn(dealt), was_live)
+        going_on = [rank for rank in range(size) if self.live[rank] or self.waiting[rank]]
+        for rank in going_on:
+            one = copy(self)
+            one.live, one.waiting, one.rooms = [self.live[rank]], [self.waiting[rank]], [self.rooms[rank]]
+            one.passes, one.before, one.decision = [], len(self.passes), None
+            one.preemptions = 0
+            one.run()
+            self.alone[rank] = [(len(going_on), *others) for _, *others in one.passes]
+            self.preemptions += one.preemptions
+        self.live, self.waiting = [[]], [[]]
 
     def next_size(self, unfinished, stored):
         """By hand: what `idle` and `greedy` mean."""
@@ -180,7 +224,7 @@ def groups(draw):
     return work, queues, rules, room
 
 
-def both(work, queues, rules, room, policy=None, sequences=4):
+def both(work, queues, rules, room, policy=None, sequences=4, detach=False):
     rungs = tuple(range(1, len(queues)))
     decision = policy and SimpleRule(policy=policy, sequences_per_rank=sequences, kv_tokens_per_rank=room)
     elasticity = decision and Elasticity(
@@ -191,14 +235,19 @@ def both(work, queues, rules, room, policy=None, sequences=4):
         size=len(queues),
         longest=work["prompt_tokens"] + work["cap"],
         kv_tokens_per_rank=10**6,
+        detach=detach,
     )
     group = Group(Workload(**work), queues, rules, room=room, elasticity=elasticity)
     group.run()
-    return group, Reference(Workload(**work), queues, rules, room, decision, rungs).run()
+    return group, Reference(Workload(**work), queues, rules, room, decision, rungs, detach).run()
 
 
 def passes_of(group):
-    load = group.log.load()
+    return entries(group.log)
+
+
+def entries(log):
+    load = log.load()
     columns = (load.ranks, load.rows, load.joining, load.context, load.total)
     return [tuple(int(value) for value in entry) for entry in zip(*columns, strict=True)]
 
@@ -221,6 +270,23 @@ def test_a_group_that_shrinks_does_too(drawn, policy, sequences):
     assert [(each.after_passes, each.before, each.after) for each in group.shrinks] == reference.sizes
     assert passes_of(group) == reference.passes
     assert group.ended == reference.ended
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups(), st.sampled_from(["idle", "greedy"]), st.integers(1, 6))
+def test_ranks_that_part_do_too(drawn, policy, sequences):
+    work, queues, rules, _ = drawn
+    group, reference = both(work, queues, rules, 10**6, policy, sequences, detach=True)
+    assert passes_of(group) == reference.passes
+    alone = group.parted.alone if group.parted else {}
+    assert {rank: entries(each.log) for rank, each in alone.items()} == reference.alone
+    assert group.ended == reference.ended
+    assert sum(replica.preemptions for replica in group.replicas) == reference.preemptions
+    after = len(reference.passes) if alone else None
+    assert (group.parted and group.parted.after_passes) == after
+    parted = sum(map(len, reference.alone.values()))
+    assert group.rank_passes == sum(size for size, *_ in reference.passes) + parted
+    assert all(stop <= group.passes for stretches in group.idle for _, stop in stretches)
 
 
 @settings(max_examples=100, deadline=None)
@@ -293,8 +359,8 @@ class Noted:
         self.asked = []
 
     def told(self, unfinished, ended):
-        self.asked.append((sorted(unfinished), sorted(ended)))
-        return (0,)
+        self.asked.append((sorted(chain(*unfinished)), sorted(ended)))
+        return [((0,), 0)] * len(unfinished)
 
 
 def test_ranks_tell_what_lives_and_what_ended_since_the_last_time():

@@ -101,13 +101,13 @@ def test_a_rung_of_replicas_that_host_what_fits_on_each_rank():
     group = Elasticity(rule, [1, 2, 3], memory=memory, num_experts=8, size=4, replica_size=2, **limits)
     assert group.hosted == [1] * 8
     standings = [Standing(unfinished=1, kv_tokens=5, finished=0, waiting_tokens=0, waiting=0)] * 4
-    assert group.next_size(standings, passes=1) == 2
+    assert group.decide(standings, passes=1).size == 2
     group.shrink(standings, 3)
     assert sorted(group.hosted) == [1, 1, 1, 1, 2, 2], "on the six ranks of three replicas"
-    assert group.next_size(standings[:3], passes=1) == 2
+    assert group.decide(standings[:3], passes=1).size == 2
     group.shrink(standings[:3], 2)
     assert group.hosted == [2] * 4
-    assert group.next_size(standings[:2], passes=1) == 2
+    assert group.decide(standings[:2], passes=1).size == 2
 
 
 @pytest.mark.parametrize("policy", POLICIES)
