@@ -1,6 +1,6 @@
 """Start the ranks of a run: own processes on this machine, or this process under `torchrun`.
 
-Ranks are forked from a server that has Torch and Megatron-Core imported already, meet through a file, and
+Ranks are forked from a server that has imported already what they need, meet through a file, and
 report through a pipe each. The parent waits for all pipes and all processes at once, so that it learns of
 a result, an exception and a death alike.
 
@@ -138,6 +138,14 @@ def run_this_rank(
     return value
 
 
+def preload(*modules: str) -> None:
+    """Let the fork server import these too, for ranks whose work needs them; before the first is started."""
+    _own_preload.extend(modules)
+
+
+_own_preload: list[str] = []
+
+
 @functools.cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
@@ -145,7 +153,7 @@ def _context() -> ForkServerContext:
     os.environ.setdefault("PYTHONHASHSEED", "0")
     # A CUDA context does not survive a fork, so that nothing may touch the device before it.
     heavy = ["flexfloor.preload"] if device.is_cpu_host() else []
-    context.set_forkserver_preload(["flexfloor.fork_server", *heavy])
+    context.set_forkserver_preload(["flexfloor.fork_server", *_own_preload, *heavy])
     return context
 
 

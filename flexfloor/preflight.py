@@ -23,7 +23,7 @@ from flexfloor.reward.load import load_scorer
 from flexfloor.schedule.history_file import read_history
 from flexfloor.stages.own_checkpoints import finds_checkpoint
 from flexfloor.stages.replay import Replay
-from flexfloor.train.checkpoint_folder import complaint, is_sealed
+from flexfloor.train.checkpoint_folder import complaint, has_run_state, is_sealed
 
 
 def check_host(config: Config) -> None:
@@ -41,6 +41,7 @@ def check_training(config: Config) -> None:
     data = config.data
     ensure_writable("trainer.default_local_dir", Path(config.trainer.default_local_dir))
     _check_resume(config.trainer)
+    _check_state(config.trainer)
     _check_weights(config)
     tokenizer = load_tokenizer(config.tokenizer.path)
     check_vocabulary_fit(embedding_rows(config.model.vocab_size, tokenizer), config.parallel.tp)
@@ -107,3 +108,11 @@ def _check_resume(trainer: TrainerConfig) -> None:
         require(Path(path).is_dir(), "trainer.resume_from_path", path, "a folder that exists")
         reason = complaint(Path(path))
         require(reason is None, "trainer.resume_from_path", path, f"a whole checkpoint; {reason}")
+
+
+def _check_state(trainer: TrainerConfig) -> None:
+    """Whether a run can go on from what it is told to, and not only begin with its weights."""
+    path = trainer.resume_from_path
+    if path is not None:
+        allowed = f"a run's checkpoint; this holds weights alone, with which model.path={path} begins a run"
+        require(has_run_state(Path(path)), "trainer.resume_from_path", path, allowed)

@@ -3,6 +3,7 @@
 Importing this module has that effect and no other.
 """
 
+import gc
 import importlib
 
 from megatron_patches import quiet
@@ -12,8 +13,18 @@ PRELOADED = (
     "megatron.core.distributed",
     "megatron.core.models.gpt.gpt_layer_specs",
     "megatron.core.optimizer",
+    "matplotlib.pyplot",
+    "pyarrow.parquet",
+    "reasoning_gym",
+    "tokenizers",
+    "transformers",
+    "flexfloor.models.grouped_query_moe",
+    "flexfloor.models.latent_attention",
+    "flexfloor.recipes.grpo",
 )
 
 quiet.silence_expected()
 for name in PRELOADED:
     importlib.import_module(name)
+# No collection of a rank visits what is here by now, which would cost each a copy of its pages besides time.
+gc.freeze()

@@ -102,19 +102,6 @@ class Beliefs:
         then = outlives(later, mean[:, None], total[:, None], self.runaway)
         return np.where(later < np.broadcast_to(allowed, tokens.shape)[:, None], then / now[:, None], 0.0)
 
-    def final_quantile(
-        self, q: float, prompt_index: np.ndarray, tokens: np.ndarray, allowed: np.ndarray | int
-    ) -> np.ndarray:
-        """Final length (int [B]) that each unfinished response stays within with probability `q`.
-
-        Args as in `survival`.
-        """
-        tokens = np.asarray(tokens, dtype=np.int64)
-        mean, total = self._responses(np.asarray(prompt_index), tokens)
-        outlived = (1.0 - q) * outlives(tokens, mean, total, self.runaway)
-        length = shortest_within(outlived, mean, total, self.runaway, allowed)
-        return np.maximum(length, np.minimum(tokens + 1, allowed))
-
     def _measured(self) -> tuple[np.ndarray, np.ndarray]:
         return measured(self.log_mean, self.log_sd, self.within, self.ended)
 

@@ -3,7 +3,7 @@
 Invariants:
 - Every rank knows the same, so that every rank plans the same for all of them.
 - What was planned changes where and when a response is generated, never its tokens.
-- A resumed run plans as the run would have that it goes on from.
+- A resumed run plans as the run would have that it goes on from; under another layout it measures anew.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from flexfloor.schedule.objective import NO_EARLY_TRAINING, Training, early_trai
 from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 from flexfloor.schedule.plain_cost import PlainCost
 from flexfloor.schedule.plan import DEALS, IN_ORDER, plan_queues
+from flexfloor.stages.cost_state import kept_state, terms_of, usable_state
 from flexfloor.stages.replay import Lengths, Replay
 
 HISTORY_FILE, COST_FILE = "history.parquet", "cost.json"
@@ -153,17 +154,24 @@ class Planner:
         """Leave history and costs in the run's folder, for other runs and for looking at; rank 0 only."""
         if self.layout.rank == 0:
             write_history(folder / HISTORY_FILE, self.history)
-            (folder / COST_FILE).write_text(json.dumps(self.costs.state()))
+            (folder / COST_FILE).write_text(json.dumps(self._kept_costs()))
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"history": self.history.state(), "costs": self.costs.state()}
+        return {"history": self.history.state(), "costs": self._kept_costs()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """From a checkpoint."""
         kept = self.config.schedule.history_prompts
         self.history = LengthHistory.from_state(state["history"], self._limit, kept)
-        self.costs = FittedCost.from_state(state["costs"], PlainCost(), self._rungs)
+        costs = usable_state(state["costs"], self._terms(), tells=self.layout.rank == 0)
+        self.costs = FittedCost.from_state(costs, PlainCost(), self._rungs)
+
+    def _terms(self) -> dict[str, Any]:
+        return terms_of(self.config, self.layout)
+
+    def _kept_costs(self) -> dict[str, Any]:
+        return kept_state(self.costs, self._terms())
 
     def _replicas(self) -> Replicas:
         rollout = self.config.rollout

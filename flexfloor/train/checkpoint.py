@@ -191,7 +191,7 @@ def _removed_if_failed(partial: Path) -> Iterator[None]:
 
 def _write_plain_parts(partial: Path, plain: dict[str, Any]) -> None:
     rank = dist.get_rank()
-    write_plain(partial / f"rank_{rank:05d}", random_state.capture())
+    write_plain(checkpoint_folder.rank_part(partial, rank), random_state.capture())
     if rank == 0:
         write_plain(partial / _PLAIN, plain)
         (partial / WEIGHTS).mkdir()
@@ -230,7 +230,7 @@ def _load_sharded(
 
 def _restore_random_state(path: Path, is_same_layout: bool) -> None:
     if is_same_layout:
-        random_state.restore(read_plain(path / f"rank_{dist.get_rank():05d}"))
+        random_state.restore(read_plain(checkpoint_folder.rank_part(path, dist.get_rank())))
     else:
         logger.info("saved under another layout: random states are not restored")
 

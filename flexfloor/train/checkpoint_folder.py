@@ -43,6 +43,11 @@ def partial_folder(folder: Path, step: int) -> Path:
     return folder / f"{checkpoint_name(step)}.partial"
 
 
+def rank_part(path: Path, rank: int) -> Path:
+    """Where the checkpoint at `path` has a rank's random states; none but a run has any."""
+    return path / f"rank_{rank:05d}"
+
+
 def start(folder: Path, step: int) -> None:
     """Make an empty partial folder for `step`, in place of what broken saves may have left."""
     for left in folder.glob("step_*.partial"):
@@ -82,6 +87,11 @@ def seal(path: Path, step: int, *, layout: dict[str, int], sums: dict[str, int])
 def is_sealed(path: Path) -> bool:
     """Whether `path` is a checkpoint's folder, whole or with files that are no more as they were written."""
     return (path / MANIFEST).exists()
+
+
+def has_run_state(path: Path) -> bool:
+    """Whether the whole checkpoint at `path` was saved by a run, and not made of a model's weights alone."""
+    return rank_part(path, 0).with_suffix(".json").exists()
 
 
 def complaint(path: Path) -> str | None:

@@ -1,7 +1,8 @@
 """DeepSeek-V3's attention and experts in plain PyTorch, float64, one unpadded sequence at a time.
 
-Written from the report's formulas (arXiv 2412.19437, section 2.1) one head and one token at a time; it
-imports nothing of FlexFloor or Megatron, and only the names and layouts of the weights are shared.
+Written from the report's formulas (arXiv 2412.19437, section 2.1) one head at a time, and with a share of
+each expert for each token, 0 where it is not taken. It imports nothing of FlexFloor or Megatron, and only the
+names and layouts of the weights are shared.
 """
 
 import math
@@ -66,18 +67,17 @@ def _rotate(x, theta):
 def mixture(w, x, *, num_experts, top_k, swiglu, bias):
     """[T, H]: dense in the layers that have no router, else routed and shared experts."""
     if "mlp.router.weight" not in w:
-        return torch.stack([swiglu(w, "mlp", token) for token in x])
-    rows = []
-    for token in x:
-        scores = [torch.sigmoid(w["mlp.router.weight"][expert] @ token) for expert in range(num_experts)]
-        chosen = _choose([score.item() + bias[expert] for expert, score in enumerate(scores)], top_k)
-        total = sum(scores[expert] for expert in chosen)
-        routed = [
-            SCALING * scores[expert] / total * swiglu(w, f"mlp.experts.local_experts.{expert}", token)
-            for expert in chosen
-        ]
-        rows.append(sum(routed) + swiglu(w, "mlp.shared_experts", token))
-    return torch.stack(rows)
+        return swiglu(w, "mlp", x)
+    scores = torch.sigmoid(x @ w["mlp.router.weight"].T)
+    taken = torch.zeros_like(scores)
+    for token, row in enumerate(scores.tolist()):
+        taken[token, _choose([score + bias[expert] for expert, score in enumerate(row)], top_k)] = 1.0
+    shares = SCALING * scores * taken / (scores * taken).sum(-1, keepdim=True)
+    routed = [
+        shares[:, expert, None] * swiglu(w, f"mlp.experts.local_experts.{expert}", x)
+        for expert in range(num_experts)
+    ]
+    return sum(routed) + swiglu(w, "mlp.shared_experts", x)
 
 
 def _choose(scores, top_k):

@@ -98,16 +98,16 @@ def _experts(family, w, x):
     shares, experts = (x @ w["mlp.router.weight"].T).softmax(-1).topk(TOP_K, dim=-1)
     if family.norm_topk_prob:
         shares = shares / shares.sum(-1, keepdim=True)
-    rows = []
-    for token, token_shares, token_experts in zip(x, shares, experts.tolist(), strict=True):
-        outputs = [_swiglu(w, f"mlp.experts.local_experts.{expert}", token) for expert in token_experts]
-        rows.append(sum(share * output for share, output in zip(token_shares, outputs, strict=True)))
-    return torch.stack(rows)
+    parts = []
+    for expert in range(EXPERTS):
+        share = torch.where(experts == expert, shares, 0.0).sum(-1, keepdim=True)
+        parts.append(share * _swiglu(w, f"mlp.experts.local_experts.{expert}", x))
+    return sum(parts)
 
 
 def _swiglu(w, name, x):
-    gate, up = (w[f"{name}.linear_fc1.weight"] @ x).chunk(2)
-    return w[f"{name}.linear_fc2.weight"] @ (torch.nn.functional.silu(gate) * up)
+    gate, up = (x @ w[f"{name}.linear_fc1.weight"].T).chunk(2, -1)
+    return (torch.nn.functional.silu(gate) * up) @ w[f"{name}.linear_fc2.weight"].T
 
 
 def token_distributions(family, weights, sample, temperature):

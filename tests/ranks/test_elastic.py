@@ -63,11 +63,20 @@ def generated(path, name, world_size, ep_size, dtype="float64"):
     )[0]
 
 
+QUICK = [
+    ("fast", "mixtral", 4, 4),
+    ("fast", "mixtral", 4, 2),
+    ("fast", "deepseek_v3", 3, 3),
+    ("reference", ranks.TWELVE_EXPERTS, 3, 3),
+    ("reference", "deepseek_v3", 4, 4),
+]
+"""Runs by default; all by `make test-slow`."""
 RUNS = [
-    (path, name, *layout)
+    pytest.param(run, marks=() if run in QUICK else pytest.mark.slow)
     for path, of_path in (("fast", LAYOUTS), ("reference", REFERENCE_LAYOUTS))
     for name, layouts in of_path.items()
     for layout in layouts
+    for run in [(path, name, *layout)]
 ]
 
 

@@ -1,17 +1,12 @@
 """Whole replicas leave a group: the same tokens, with sequences and experts moved from rank to rank."""
 
-import functools
-
+import forced_lengths
 import numpy as np
 import pytest
 import rollout_ranks as ranks
 from guidance_ranks import learned
 
-from flexfloor import parallel
-from flexfloor.launch import run_ranks
-
 TP = 2
-LENGTHS = [1 + 7 * index % 12 for index in range(20)] + [28]
 GREEDY = {"policy": "greedy", "interval": 2, "sequences_per_rank": 21}
 WAYS = {
     "as early as can be": {"elastic": GREEDY},
@@ -30,24 +25,10 @@ WAYS = {
 
 
 def generate_all_ways(ep_size, name):
-    from flexfloor.elastic.ladder import make_ladder
-
-    model = ranks.new_model(ep_size, "float64", name, tp_size=TP)
-    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60, replica_size=TP)
-    usual = {"path": "fast", "deal": "by response", "forced": LENGTHS}
-    found = {"fixed": ranks.generate(model, **usual)}
-    for way, how in WAYS.items():
-        found[way] = ranks.generate(model, ladder=ladder, **usual | how)
-    return found
+    return forced_lengths.generate_ways(WAYS, ep_size, name, tp_size=TP)
 
 
-@functools.cache
-def generated(name, world_size, ep_size):
-    return run_ranks(
-        generate_all_ways, world_size, ep_size, name, threads_per_rank=1, total_timeout_seconds=200
-    )[0]
-
-
+generated = forced_lengths.started(generate_all_ways)
 RUNS = [
     ("deepseek_v3", 4, 4),
     pytest.param(("mixtral", 4, 4), marks=pytest.mark.slow),
@@ -59,14 +40,7 @@ in_runs = pytest.mark.parametrize("run", RUNS, ids=str)
 
 @in_runs
 def test_float64_tokens_are_exactly_those_of_the_fixed_group(run):
-    found = generated(*run)
-    expected = found["fixed"][0]
-    assert len(expected) == 21
-    for way, (responses, _) in found.items():
-        assert responses.keys() == expected.keys()
-        for key, response in responses.items():
-            assert response.token_ids == expected[key].token_ids, (way, key)
-            assert response.logprobs == pytest.approx(expected[key].logprobs, abs=1e-12), (way, key)
+    forced_lengths.require_tokens_of_the_fixed_group(generated(*run))
 
 
 @in_runs
@@ -77,7 +51,7 @@ def test_every_row_reaches_each_of_its_experts_once_and_is_counted_by_one_rank(r
             name: sum(getattr(each, name) for each in stats)
             for name in ("prefilled_tokens", "recomputed_tokens", "decoded_tokens", "preemptions")
         }
-        assert told["decoded_tokens"] == sum(LENGTHS)
+        assert told["decoded_tokens"] == sum(forced_lengths.LENGTHS)
         # a token that comes from a prefill has no row of its own, and a response's last one is never fed
         rows = sum(told.values()) - 2 * told["preemptions"] - 21
         top_k = 4 if run[0] == "deepseek_v3" else 2

@@ -1,16 +1,12 @@
 """A schedule's guidance on real ranks: whatever it says, the tokens are those of the fixed group."""
 
-import functools
-
+import forced_lengths
 import pytest
-import rollout_ranks as ranks
 import torch.distributed as dist
 from guidance_ranks import Costs, known, learned
 
 from flexfloor import parallel
-from flexfloor.launch import run_ranks
 
-LENGTHS = [1 + 7 * index % 12 for index in range(20)] + [28]
 GUIDED = {"policy": "guided", "interval": 1}
 MAY_PART = GUIDED | {"detach": True}
 
@@ -54,24 +50,10 @@ WAYS = {
 
 
 def generate_all_ways(ep_size, name):
-    from flexfloor.elastic.ladder import make_ladder
-
-    model = ranks.new_model(ep_size, "float64", name)
-    ladder = make_ladder(parallel.groups().ep, [], timeout_seconds=60, alone=True)
-    usual = {"path": "fast", "deal": "by response", "forced": LENGTHS}
-    found = {"fixed": ranks.generate(model, **usual)}
-    for way, how in WAYS.items():
-        found[way] = ranks.generate(model, ladder=ladder, **usual | {"elastic": GUIDED} | how)
-    return found
+    return forced_lengths.generate_ways(WAYS, ep_size, name, elastic=GUIDED)
 
 
-@functools.cache
-def generated(name, world_size, ep_size):
-    return run_ranks(
-        generate_all_ways, world_size, ep_size, name, threads_per_rank=1, total_timeout_seconds=200
-    )[0]
-
-
+generated = forced_lengths.started(generate_all_ways)
 RUNS = [
     ("mixtral", 4, 2),
     ("deepseek_v3", 3, 3),
@@ -82,11 +64,7 @@ RUNS = [
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_float64_tokens_are_exactly_those_of_the_fixed_group(run):
-    found = generated(*run)
-    expected = {key: response.token_ids for key, response in found["fixed"][0].items()}
-    assert sorted(map(len, expected.values())) == sorted(LENGTHS)
-    for way, (responses, _) in found.items():
-        assert {key: response.token_ids for key, response in responses.items()} == expected, way
+    forced_lengths.require_tokens_of_the_fixed_group(generated(*run))
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
@@ -114,5 +92,5 @@ def test_ranks_without_work_take_what_waits_on_others(run):
         for position in range(world_size)
     ]
     decoded = [each.decoded_tokens for each in stats]
-    assert decoded[-1] < sum(LENGTHS)
-    assert sum(decoded) == sum(LENGTHS)
+    assert decoded[-1] < sum(forced_lengths.LENGTHS)
+    assert sum(decoded) == sum(forced_lengths.LENGTHS)

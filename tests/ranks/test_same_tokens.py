@@ -18,9 +18,9 @@ WAYS = [
     {"path": "reference", "deal": "by prompt"},
     {"path": "fast", "deal": "by prompt"},
     {"path": "fast", "deal": "backwards"},
-    {"path": "fast", "deal": "by response", "max_live": 2},
+    {"path": "fast", "deal": "by response", "max_live": 1},
     {"path": "fast", "deal": "last rank", "max_live": 5},
-    {"path": "reference", "deal": "last rank", "max_live": 1},
+    {"path": "reference", "deal": "last rank", "max_live": 7},
     {"path": "fast", "deal": "by response", "kv_budget_bytes": 45_000, "admission": "reserve"},
 ]
 TIGHT = 32_000
@@ -28,7 +28,7 @@ TIGHT = 32_000
 PRESSED = [
     {"path": "fast", "deal": "by response", "kv_budget_bytes": TIGHT},
     {"path": "fast", "deal": "backwards", "kv_budget_bytes": TIGHT, "max_live": 3},
-    {"path": "reference", "deal": "last rank", "kv_budget_bytes": TIGHT},
+    {"path": "reference", "deal": "by response", "kv_budget_bytes": TIGHT},
 ]
 STOP = ["fe", "cac", "aab"]
 ENDINGS = [
@@ -45,6 +45,8 @@ def generate_all_ways(ep_size, tp_size, dtype, name):
     found = {str(way): ranks.generate(model, **way) for way in WAYS + PRESSED}
     ways = {way: responses for way, (responses, _) in found.items()}
     preemptions = {way: sum(each.preemptions for each in stats) for way, (_, stats) in found.items()}
+    if dtype != "float64":
+        return ways, None, None, preemptions
     samplings = {
         str(sampling): ranks.generate(model, path="fast", deal="by response", sampling=sampling)[0]
         for sampling in SAMPLINGS

@@ -83,8 +83,9 @@ def test_books_of_every_step_balance(tmp_path):
 
 
 def test_resuming_equals_not_stopping(tmp_path):
-    shape = ["trainer.save_freq=2", "actor.optim.lr_warmup_steps=3", "trainer.logger=[jsonl,wandb]"]
+    shape = ["trainer.save_freq=2", "actor.optim.lr_warmup_steps=3", "trainer.logger=[jsonl]"]
     assert run(tmp_path / "whole", *shape, "trainer.total_training_steps=4") == 0
+    shape[-1] = "trainer.logger=[jsonl,wandb]"
     assert run(tmp_path / "parts", *shape, "trainer.total_training_steps=2") == 0
     [first] = (tmp_path / "parts" / "wandb").glob("offline-run-*")
     assert run(tmp_path / "parts", *shape, "trainer.total_training_steps=4") == 0

@@ -32,6 +32,9 @@ def test_a_run_begins_with_an_imported_folder(tmp_path, capfd):
     assert read.keys() == written.keys()
     assert all(torch.equal(tensor.float(), written[name]) for name, tensor in read.items())
     assert metrics_of(tmp_path / "run")[1]["actor/grad_norm"] > 0
+    state = ["trainer.resume_mode=path", f"trainer.resume_from_path={tmp_path / 'in'}"]
+    assert run(tmp_path / "new", *BRIEF, *state) == 2
+    assert "must be a run's checkpoint; this holds weights alone" in capfd.readouterr().err
     shard = next((tmp_path / "in" / "weights").glob("*.distcp"))
     shard.write_bytes(shard.read_bytes()[:-1])
     assert run(tmp_path / "new", *BRIEF, f"model.path={tmp_path / 'in'}") == 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flexfloor import cli, device, launch
+from flexfloor.train import checkpoint_folder
 
 ROW = {
     "data_source": "mine",
@@ -31,6 +32,15 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _write(path: Path, *rows: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _sealed(path: Path, *names: str) -> Path:
+    """A whole checkpoint of so many empty files."""
+    path.mkdir()
+    for name in names:
+        (path / name).touch()
+    checkpoint_folder.seal(path, 0, layout={"ranks": 1, "ep": 1}, sums=dict.fromkeys(names, 0))
+    return path
 
 
 def _outcome(command: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
@@ -110,6 +120,22 @@ def test_a_bad_input_is_told_before_any_rank_starts(
     message = capsys.readouterr().err
     assert all(part in message for part in parts), message
     assert len(message.splitlines()) <= 8 and "Traceback" not in message
+
+
+def test_weights_alone_are_generated_with_but_not_gone_on_from(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `flexfloor convert import` leaves them: see `test_imported_model.py` for the whole of it."""
+    _sealed(run_folder / "imported", "plain.json", "plain.npz")
+    _sealed(run_folder / "saved", "plain.json", "plain.npz", "rank_00000.json", "rank_00000.npz")
+    resume = ["generate.split=train", "trainer.resume_mode=path", "trainer.resume_from_path="]
+    imported, saved = ([*resume[:2], resume[2] + name] for name in ("imported", "saved"))
+    assert _outcome("train", *imported, monkeypatch=monkeypatch) == (2, 0)
+    message = " ".join(capsys.readouterr().err.split())
+    assert "trainer.resume_from_path = 'imported': must be a run's checkpoint" in message
+    assert "model.path=imported begins a run" in message
+    assert _outcome("rollout", *imported, monkeypatch=monkeypatch) == (0, 1)
+    assert _outcome("train", *saved, monkeypatch=monkeypatch) == (0, 1)
 
 
 @pytest.mark.parametrize(

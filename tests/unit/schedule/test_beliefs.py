@@ -227,9 +227,6 @@ def test_whatever_is_told_curves_fall_from_one_to_nothing(events, mean, sd, with
     assert np.isfinite(curves).all() and ((curves >= 0) & (curves <= 1 + 1e-9)).all()
     assert (np.diff(curves, axis=1) <= 1e-9).all() and (curves[:, -2:] == 0).all()
     assert curves[-1, 0] == 1.0
-    for q in (0.05, 0.5, 0.95):
-        final = beliefs.final_quantile(q, rows, now, allowed)
-        assert ((final >= np.minimum(now + 1, allowed)) & (final <= allowed)).all()
     assert ((beliefs.mean(allowed) >= 1) & (beliefs.mean(allowed) <= allowed)).all()
 
 
@@ -239,13 +236,3 @@ def test_no_prompt_and_no_response():
     none = np.empty(0, dtype=int)
     told = unseen(2).finished(none, none, none.astype(bool)).alive(none, none)
     assert told.survival(none, none, np.array([1, 2]), 10).shape == (0, 2)
-
-
-def test_a_final_length_is_where_the_curve_falls_to_it():
-    told = unseen().alive(np.array([0, 0]), np.array([400, 900]))
-    for q in (0.1, 0.5, 0.9):
-        final = told.final_quantile(q, np.array([0]), np.array([400]), 10**6)
-        more = final - 400
-        after = told.survival(np.array([0]), np.array([400]), more, 10**6)[0, 0]
-        before = told.survival(np.array([0]), np.array([400]), more - 1, 10**6)[0, 0]
-        assert after <= 1 - q + 2e-3 and before >= 1 - q - 2e-3

@@ -33,9 +33,9 @@ def planner(*words: str, rank: int = 0, tp_size: int = 1) -> Planner:
         tp_rank=rank % tp_size,
         dp_size=4 // tp_size,
         dp_rank=rank // tp_size,
-        ep_size=4,
-        ep_rank=rank,
-        edp_size=1,
+        ep_size=config.parallel.ep,
+        ep_rank=rank % config.parallel.ep,
+        edp_size=4 // config.parallel.ep,
         edp_rank=0,
         ep_index=0,
     )
@@ -152,6 +152,45 @@ def test_a_resumed_planner_plans_as_the_first_would_have(tmp_path):
     assert second.costs.pass_seconds(load) == first.costs.pass_seconds(load)
 
 
+@pytest.mark.parametrize(
+    ("words", "tp_size", "reason"),
+    [
+        (["parallel.tp=2"], 2, "parallel.tp=1, and it is 2 here"),
+        (["parallel.ep=2"], 1, "parallel.ep=4, and it is 2 here"),
+        (["model.dtype=float64"], 1, "model.dtype=float32, and it is float64 here"),
+        (["model.hidden_size=32"], 1, "model.hidden_size=128, and it is 32 here"),
+    ],
+)
+def test_costs_of_another_layout_or_model_are_left_aside_and_lengths_are_not(
+    words, tp_size, reason, tmp_path, caplog
+):
+    first = planner()
+    first.learn(seen(LENGTHS), stats(), 1)
+    write_plain(tmp_path / "state", first.state_dict())
+    second = planner(*words, tp_size=tp_size)
+    second.load_state_dict(read_plain(tmp_path / "state"))
+    assert not any(second.costs.num_samples().values())
+    assert f"costs are left aside, and measured anew: they were measured under {reason}" in caplog.text
+    found, expected = (each.predict(PROMPTS).quantile(0.5, 32) for each in (second, first))
+    assert (found == expected).all()
+
+
+def test_costs_that_do_not_say_what_they_are_of_are_left_aside(caplog):
+    first, second = planner(), planner()
+    first.learn(seen(LENGTHS), stats(), 1)
+    state = first.state_dict()
+    del state["costs"]["under"]
+    second.load_state_dict(state)
+    assert not any(second.costs.num_samples().values())
+    assert "does not say under which model and layout" in caplog.text
+
+
+def test_one_rank_tells_for_all_that_costs_are_left_aside(caplog):
+    other = planner("parallel.ep=2", rank=1)
+    other.load_state_dict(planner().state_dict())
+    assert not caplog.text
+
+
 def test_what_is_left_in_the_folder_serves_another_run(tmp_path):
     first = planner()
     first.learn(seen(LENGTHS), stats(), 1)
@@ -160,7 +199,8 @@ def test_what_is_left_in_the_folder_serves_another_run(tmp_path):
     assert np.allclose(
         second.predict(PROMPTS).quantile(0.5, 32), first.predict(PROMPTS).quantile(0.5, 32), atol=1
     )
-    assert json.loads((tmp_path / COST_FILE).read_text())["shrinks"]
+    costs = json.loads((tmp_path / COST_FILE).read_text())
+    assert costs["shrinks"] and costs["under"]["parallel.ep"] == 4
 
 
 def test_a_missing_history_is_refused_by_its_field(tmp_path):
