@@ -31,7 +31,7 @@ from flexfloor.models.megatron_config import LatentConfig
 from flexfloor.models.norm import RowsNorm
 from flexfloor.models.packed_attention import attend_packed
 from flexfloor.models.rotary import angles_and_scale, rotate_rows, split_pairs
-from flexfloor.rollout.context import RolloutContext
+from flexfloor.rollout.context import DecodingRows, RolloutContext
 
 
 class RolloutLatentAttention(MLASelfAttention):
@@ -119,10 +119,10 @@ class RolloutLatentAttention(MLASelfAttention):
         """[T, N, V] over what each row's sequence holds in the cache."""
         query, latent = self._project(hidden_states, context.rows.position_ids_T, context.max_sequence_length)
 
-        def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
+        def decode(part: DecodingRows, planes: list[Tensor]) -> Tensor:
             key, value = self.expand(planes[0][:, 0])
-            scores = torch.einsum("bnd,bcnd->bnc", query[rows], key) * self.softmax_scale
-            return torch.einsum("bnc,bcnv->bnv", (scores + bias_BC[:, None]).softmax(-1), value)
+            scores = torch.einsum("bnd,bcnd->bnc", query[part.rows], key) * self.softmax_scale
+            return torch.einsum("bnc,bcnv->bnv", (scores + part.bias_BC[:, None]).softmax(-1), value)
 
         def prefill(rows: slice, lengths: list[int]) -> Tensor:
             key, value = self.expand(latent[rows])
@@ -130,7 +130,9 @@ class RolloutLatentAttention(MLASelfAttention):
 
         if not query.size(0):
             return query.new_empty(0, query.size(1), self.config.v_head_dim)
-        return context.attend_with(self.layer_number - 1, (latent[:, None],), decode=decode, prefill=prefill)
+        return context.attend_with(
+            self.layer_number - 1, latent[None, :, None], decode=decode, prefill=prefill
+        )
 
 
 def _take_whole_rows(projection: Any) -> None:

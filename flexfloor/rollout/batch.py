@@ -22,9 +22,9 @@ from flexfloor.rollout.config import SamplingConfig
 from flexfloor.rollout.context import PassRows, RolloutContext
 from flexfloor.rollout.ending import Ending
 from flexfloor.rollout.handover import Handed
+from flexfloor.rollout.kernels.plain import Operators
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.live import LiveSequence, WaitingQueue
-from flexfloor.rollout.sampling import sample
 from flexfloor.rollout.types import Request, Response
 from flexfloor.schedule.admission import Admission
 
@@ -41,9 +41,11 @@ class LiveBatch:
         seed: int | str,
         sampling: SamplingConfig,
         ending: Ending,
+        operators: Operators,
     ):
         self.queue = WaitingQueue(LiveSequence.of(request, seed) for request in requests)
         self.cache, self.admission, self.sampling, self.ending = cache, admission, sampling, ending
+        self.operators = operators
         self.context = RolloutContext(cache)
         self.live: list[LiveSequence] = []
         """In the order of the requests."""
@@ -160,7 +162,7 @@ class LiveBatch:
     def _sample(self, sequences: Sequence[LiveSequence], logits: Tensor) -> None:
         keys = torch.tensor([sequence.key for sequence in sequences], device=logits.device)
         positions = torch.tensor([sequence.num_tokens for sequence in sequences], device=logits.device)
-        token_ids, logprobs = sample(logits, keys, positions, self.sampling)
+        token_ids, logprobs = self.operators.sample(logits, keys, positions, self.sampling)
         self.decoded_tokens += len(sequences)
         for sequence, token_id, logprob in zip(sequences, token_ids.tolist(), logprobs.tolist(), strict=True):
             sequence.append(token_id, logprob)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from flexfloor.checks import require, require_choice, require_range
 
 PATHS = ("fast", "reference")
+KERNELS = ("auto", "on", "off")
 ADMISSIONS = ("predicted", "reserve")
 
 
@@ -73,6 +74,9 @@ class RolloutConfig(SamplingConfig):
     again when it does not; `reserve` admits what fits at its greatest length, so that nothing ever is."""
     path: str = "fast"
     """`reference` runs Megatron's own modules; `fast` computes the same from the same parameters."""
+    kernels: str = "auto"
+    """Whether the fast path runs compiled loops between its matrix products: `on` needs ranks on CPUs and a
+    C compiler; `auto` takes them where both are there, and says so where a CPU host's compiler fails."""
     val: ValidationSamplingConfig = field(default_factory=ValidationSamplingConfig)
 
     def __post_init__(self) -> None:
@@ -85,3 +89,4 @@ class RolloutConfig(SamplingConfig):
         )
         require_choice("rollout.admission", self.admission, ADMISSIONS)
         require_choice("rollout.path", self.path, PATHS)
+        require_choice("rollout.kernels", self.kernels, KERNELS)

@@ -4,13 +4,15 @@ The rows of a pass are one row for each decoding sequence, by the size of its sl
 the order of slots, followed by the prompts that join, packed end to end. Both kinds share the pass, so
 that ranks need not agree on who prefills and who decodes.
 
-Shapes: T rows of the pass, of which the first B decode; N query heads, G key/value heads, D channels.
+Shapes: T rows of the pass, of which the first B decode; N query heads, G key/value heads, D channels;
+P planes of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -20,11 +22,7 @@ from torch import Tensor
 from flexfloor.models.packed_attention import attend_packed
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.live import LiveSequence
-
-Decode = Callable[[slice, Tensor, list[Tensor]], Tensor]
-"""(decoding rows, bias [B, C] with -inf at positions not seen, planes [B, G, C, D]) to [B, ...]."""
-Prefill = Callable[[slice, list[int]], Tensor]
-"""(rows of the prompts, rows of each prompt) to [rows, ...]."""
+from flexfloor.rollout.single_query import attend_heads
 
 
 class PassRows:
@@ -75,13 +73,31 @@ class _Stored:
     places: Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decoding:
+@dataclass(frozen=True, kw_only=True)
+class DecodingRows:
     """Decoding rows whose sequences lie in one slab."""
 
     size: int
     rows: slice
-    bias_BC: Tensor
+    positions_B: Tensor
+    num_positions: int
+    """C: one more than the greatest."""
+    dtype: torch.dtype
+
+    @cached_property
+    def bias_BC(self) -> Tensor:
+        """[B, C] with -inf at positions that a row does not see."""
+        hidden_BC = (
+            torch.arange(self.num_positions, device=self.positions_B.device) > self.positions_B[:, None]
+        )
+        bias_BC = torch.zeros(hidden_BC.shape, dtype=self.dtype, device=self.positions_B.device)
+        return bias_BC.masked_fill_(hidden_BC, float("-inf"))
+
+
+Decode = Callable[[DecodingRows, list[Tensor]], Tensor]
+"""(rows, planes [B, G, C, D] of what their sequences hold) to [B, ...]."""
+Prefill = Callable[[slice, list[int]], Tensor]
+"""(rows of the prompts, rows of each prompt) to [rows, ...]."""
 
 
 class RolloutContext(BaseInferenceContext):
@@ -115,7 +131,7 @@ class RolloutContext(BaseInferenceContext):
         """Set the rows of the coming pass; their slots are in the cache."""
         self.rows = rows
         self._stored: list[_Stored] = []
-        self._decoding: list[_Decoding] = []
+        self._decoding: list[DecodingRows] = []
         first = 0
         for size, found in groupby(rows.decoding, key=_size_index):
             sequences = list(found)
@@ -134,47 +150,49 @@ class RolloutContext(BaseInferenceContext):
         places = self.cache.places(size, slots_T, self.rows.position_ids_T[part])
         return _Stored(size=size, rows=part, places=places)
 
-    def _decode_in(self, size: int, part: slice, num_positions: int) -> _Decoding:
+    def _decode_in(self, size: int, part: slice, num_positions: int) -> DecodingRows:
         positions_B = self.rows.position_ids_T[part]
-        hidden_BC = torch.arange(num_positions, device=self.rows.device)[None] > positions_B[:, None]
-        bias_BC = torch.zeros(hidden_BC.shape, dtype=self.cache.dtype, device=self.rows.device)
-        return _Decoding(size=size, rows=part, bias_BC=bias_BC.masked_fill_(hidden_BC, float("-inf")))
+        return DecodingRows(
+            size=size,
+            rows=part,
+            positions_B=positions_B,
+            num_positions=num_positions,
+            dtype=self.cache.dtype,
+        )
 
     def attend(self, layer: int, query_TND: Tensor, key_TGD: Tensor, value_TGD: Tensor) -> Tensor:
         """Store the rows' keys and values and attend; [T, N, D]. `layer` counts from 0."""
 
-        def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
+        def decode(part: DecodingRows, planes: list[Tensor]) -> Tensor:
             keys, values = planes
-            return attend_heads(query_TND[rows], keys, values, bias_BC)
+            scale = query_TND.size(2) ** -0.5
+            return attend_heads(query_TND[part.rows], keys, values, part.bias_BC, scale)
 
         def prefill(rows: slice, lengths: list[int]) -> Tensor:
             return attend_packed(query_TND[rows], key_TGD[rows], value_TGD[rows], lengths)
 
         if not query_TND.size(0):
             return query_TND
-        return self.attend_with(layer, (key_TGD, value_TGD), decode=decode, prefill=prefill)
+        kept = torch.stack((key_TGD, value_TGD))
+        return self.attend_with(layer, kept, decode=decode, prefill=prefill)
 
-    def attend_with(
-        self, layer: int, kept_TGD: Sequence[Tensor], *, decode: Decode, prefill: Prefill
-    ) -> Tensor:
+    def attend_with(self, layer: int, kept_PTGD: Tensor, *, decode: Decode, prefill: Prefill) -> Tensor:
         """Store what the cache keeps of the rows, and attend in the caller's way.
 
         Args:
             layer: counts from 0.
-            kept_TGD: of each plane, [T, G, D]; T is at least 1.
+            kept_PTGD: for each plane of the cache; T is at least 1.
             decode: attends decoding rows over what their sequences hold; called for each size in use.
             prefill: attends the rows of joining prompts among themselves.
 
         Returns: what both return, in the order of the rows.
         """
         for part in self._stored:
-            kept = [plane_TGD[part.rows] for plane_TGD in kept_TGD]
-            self.cache.store(layer, part.size, part.places, *kept)
+            self.cache.store(layer, part.size, part.places, kept_PTGD[:, part.rows])
         attended = []
         for each in self._decoding:
-            num_slots, num_positions = each.bias_BC.shape
-            planes = self.cache.seen(layer, each.size, num_slots, num_positions)
-            attended.append(decode(each.rows, each.bias_BC, planes))
+            planes = self.cache.seen(layer, each.size, each.positions_B.numel(), each.num_positions)
+            attended.append(decode(each, planes))
         if self.rows.joining:
             attended.append(prefill(slice(len(self.rows.decoding), len(self.rows)), self.rows.prompt_lengths))
         return attended[0] if len(attended) == 1 else torch.cat(attended)
@@ -187,13 +205,3 @@ def _size_index(sequence: LiveSequence) -> int:
 
 def _slots(sequences: Iterable[LiveSequence]) -> list[int]:
     return [sequence.place.slot for sequence in sequences if sequence.place]
-
-
-def attend_heads(query_BND: Tensor, key_BGCD: Tensor, value_BGCD: Tensor, bias_BC: Tensor) -> Tensor:
-    """[B, N, D] of one query row a sequence; -inf in the bias hides a position."""
-    B, N, D = query_BND.shape
-    _, G, C, _ = key_BGCD.shape
-    query = query_BND.reshape(B * G, N // G, D)
-    bias = bias_BC.repeat_interleave(G, 0)[:, None]
-    scores = torch.baddbmm(bias, query, key_BGCD.view(B * G, C, D).transpose(1, 2), alpha=D**-0.5)
-    return torch.bmm(scores.softmax(-1), value_BGCD.view(B * G, C, D)).view(B, N, D)

@@ -37,6 +37,7 @@ from flexfloor.rollout.fast_path import FastPath, unsupported
 from flexfloor.rollout.footprint import rank_memory
 from flexfloor.rollout.generation import Generation
 from flexfloor.rollout.guide import Guidance, Guide
+from flexfloor.rollout.kernels.choose import choose_operators
 from flexfloor.rollout.kv_cache import KVCache
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.reference_path import ReferencePath
@@ -92,6 +93,8 @@ class RolloutEngine:
         if unknown and dist.get_rank() == 0:
             log.warning("rollout.path = fast: the model has %s; taking the reference path", unknown)
         self.path_name = "reference" if unknown else rollout.path
+        kernels, config = rollout.kernels if self.path_name == "fast" else "off", model.config
+        self.operators = choose_operators(kernels, config.params_dtype, config.num_moe_experts)
         self.elastic = elastic or ElasticConfig()
         self.replica = Replica(tp_group)
         each = self.replica.size
@@ -175,7 +178,7 @@ class RolloutEngine:
         load = ExpertLoad(len(moe_layers(self.model)), num_experts, device.current_device())
         path: FastPath | ReferencePath = ReferencePath(self.model, load, self.replica)
         if self.path_name == "fast":
-            path = FastPath(self.model, load, self.replica, num_positions=longest)
+            path = FastPath(self.model, load, self.replica, self.operators, num_positions=longest)
         room = self._room(longest)
         batch = self._new_batch(requests, room, seed, sampling, predict)
         most = max(1, min(most, self.rollout.max_live_sequences))
@@ -236,6 +239,7 @@ class RolloutEngine:
             seed=seed,
             sampling=sampling,
             ending=self.ending,
+            operators=self.operators,
         )
 
 

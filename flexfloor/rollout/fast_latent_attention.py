@@ -20,15 +20,17 @@ from flexfloor.elastic.replica import Replica
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.packed_attention import attend_packed
 from flexfloor.models.rotary import split_pairs
-from flexfloor.rollout.context import RolloutContext
-from flexfloor.rollout.fast_attention import rotate
+from flexfloor.rollout.context import DecodingRows, RolloutContext
+from flexfloor.rollout.kernels.plain import Operators
 from flexfloor.rollout.linear import pack
+from flexfloor.rollout.rotation import rotate
 
 
 class FastLatentAttention:
     """One layer's attention; made when a rollout begins."""
 
-    def __init__(self, attention: RolloutLatentAttention, replica: Replica):
+    def __init__(self, attention: RolloutLatentAttention, replica: Replica, operators: Operators):
+        self.operators = operators
         config = attention.config
         self.layer, self.config, self.scale = attention.layer_number - 1, config, attention.softmax_scale
         self.heads, self.rotated = attention.num_attention_heads_per_partition, config.qk_pos_emb_head_dim
@@ -55,12 +57,11 @@ class FastLatentAttention:
         """[T, H] of normalised rows, the part of this rank's heads; `cos` and `sin` are those of `rotate`."""
         plain, turned, latent = self._project(normed_TH, cos, sin)
 
-        def decode(rows: slice, bias_BC: Tensor, planes: list[Tensor]) -> Tensor:
-            absorbed = torch.bmm(plain[rows].transpose(0, 1), self.key_up).transpose(0, 1)  # [B, N, R]
-            query = torch.cat((absorbed, turned[rows]), -1)
-            kept_BCR = planes[0][:, 0]
-            scores = torch.baddbmm(bias_BC[:, None], query, kept_BCR.transpose(1, 2), alpha=self.scale)
-            attended = torch.bmm(scores.softmax(-1), kept_BCR[..., : absorbed.size(-1)])
+        def decode(part: DecodingRows, planes: list[Tensor]) -> Tensor:
+            absorbed = torch.bmm(plain[part.rows].transpose(0, 1), self.key_up).transpose(0, 1)  # [B, N, R]
+            query = torch.cat((absorbed, turned[part.rows]), -1)
+            planes = [planes[0], planes[0][..., : absorbed.size(-1)]]
+            attended = self.operators.attend(query, planes, part, self.scale)
             return torch.bmm(attended.transpose(0, 1), self.value_up).transpose(0, 1)
 
         def prefill(rows: slice, lengths: list[int]) -> Tensor:
@@ -68,7 +69,7 @@ class FastLatentAttention:
             query = torch.cat((plain[rows], turned[rows]), -1)
             return attend_packed(query, key, value, lengths, scale=self.scale)
 
-        attended = context.attend_with(self.layer, (latent[:, None],), decode=decode, prefill=prefill)
+        attended = context.attend_with(self.layer, latent[None, :, None], decode=decode, prefill=prefill)
         return self.projection(attended.flatten(1))
 
     def _project(self, normed_TH: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:

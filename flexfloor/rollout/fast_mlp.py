@@ -8,39 +8,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.expert_banks import ExpertBanks, Pair
-from flexfloor.elastic.experts import swiglu_experts
 from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.elastic.replica import Replica
 from flexfloor.elastic.router import route_topk, router_logits
-from flexfloor.rollout.linear import Linear, pack
+from flexfloor.rollout.kernels.plain import Linear, Operators
+from flexfloor.rollout.linear import pack
 
 
 class FastDense:
     """A SwiGLU network: that of a dense layer, or shared experts as one."""
 
-    def __init__(self, mlp: Any):
+    def __init__(self, mlp: Any, operators: Operators):
         """Args:
         mlp: Megatron's `MLP`.
         """
+        self.operators = operators
         self.up, self.down = pack(mlp.linear_fc1.weight), pack(mlp.linear_fc2.weight)
 
     def __call__(self, normed_TH: Tensor, rows: RowCounts) -> Tensor:
         """[T, H], the part of this rank's columns; the rows of other ranks are not looked at."""
-        gate, linear = self.up(normed_TH).chunk(2, -1)
-        return self.down(F.silu(gate).mul_(linear))
+        return self.down(self.operators.swiglu(self.up(normed_TH)))
 
 
 class LoopedExperts:
     """The experts of one layer that this rank holds, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, operators: Operators) -> None:
+        self.operators = operators
         self.experts: dict[int, tuple[Linear, Linear]] = {}
 
     def add(self, experts: Mapping[int, Pair]) -> None:
@@ -49,13 +49,20 @@ class LoopedExperts:
 
     def __call__(self, hidden_TH: Tensor, probs_TK: Tensor, expert_TK: Tensor) -> Tensor:
         """[T, H]: see `swiglu_experts`."""
-        return swiglu_experts(hidden_TH, probs_TK, expert_TK, self.experts)
+        return self.operators.experts(hidden_TH, probs_TK, expert_TK, self.experts)
 
 
 class FastExperts:
     """The experts of one layer that this rank holds, for the rows of all ranks."""
 
-    def __init__(self, layer: ElasticMoELayer, load: ExpertLoad, load_layer: int, replica: Replica):
+    def __init__(
+        self,
+        layer: ElasticMoELayer,
+        load: ExpertLoad,
+        load_layer: int,
+        replica: Replica,
+        operators: Operators,
+    ):
         """Args:
         load: counts the rows of each expert, as those of its MoE layer number `load_layer`.
         """
@@ -63,9 +70,9 @@ class FastExperts:
         self.config, self.load, self.load_layer = layer.config, load, load_layer
         self.router, self.bias = layer.router.weight, layer.router.expert_bias
         is_grouped = isinstance(layer.experts, GroupedExperts)
-        self.mix = ExpertBanks(layer.config.num_moe_experts) if is_grouped else LoopedExperts()
+        self.mix = ExpertBanks(layer.config.num_moe_experts) if is_grouped else LoopedExperts(operators)
         self.host(layer.expert_weights())
-        self.shared = FastDense(layer.shared_experts) if layer.use_shared_expert else None
+        self.shared = FastDense(layer.shared_experts, operators) if layer.use_shared_expert else None
 
     def host(self, experts: Mapping[int, Pair]) -> None:
         """Compute these experts here, with weights [2F, H] and [H, F]."""

@@ -30,10 +30,12 @@ from flexfloor.models.attention import RolloutSelfAttention
 from flexfloor.models.latent_attention import RolloutLatentAttention
 from flexfloor.models.rotary import angles_and_scale
 from flexfloor.rollout.context import RolloutContext
-from flexfloor.rollout.fast_attention import FastAttention, rotary_tables
+from flexfloor.rollout.fast_attention import FastAttention
 from flexfloor.rollout.fast_latent_attention import FastLatentAttention
 from flexfloor.rollout.fast_mlp import FastDense, FastExperts
 from flexfloor.rollout.fast_vocabulary import FastEmbedding, FastOutput
+from flexfloor.rollout.kernels.plain import Operators
+from flexfloor.rollout.rotation import rotary_tables
 
 
 def unsupported(model: GPTModel) -> str | None:
@@ -59,18 +61,26 @@ class FastPath:
     """Computes passes from the parameters that the model holds when the path is made."""
 
     @torch.inference_mode()
-    def __init__(self, model: GPTModel, load: ExpertLoad, replica: Replica, *, num_positions: int):
+    def __init__(
+        self,
+        model: GPTModel,
+        load: ExpertLoad,
+        replica: Replica,
+        operators: Operators,
+        *,
+        num_positions: int,
+    ):
         """Args:
         load: counts the rows of each expert.
         replica: of the ranks that the model's heads, columns and words are spread over.
         num_positions: longest sequence, prompt and response, that a pass may hold.
         """
-        self.model = model
+        self.model, self.operators = model, operators
         angles, scale = angles_and_scale(_rotary(model).get_emb(num_positions))
         self.rotary = rotary_tables(angles[:, 0], model.config.params_dtype, scale)  # [positions, 1, D]
         self.layers, num_moe_layers = [], 0
         for layer in model.decoder.layers:
-            self.layers.append(_Layer(layer, model.config, load, num_moe_layers, replica))
+            self.layers.append(_Layer(layer, model.config, load, num_moe_layers, replica, operators))
             num_moe_layers += isinstance(layer.mlp, ElasticMoELayer)
         self.embed, self.output = FastEmbedding(model, replica), FastOutput(model, replica)
 
@@ -91,42 +101,55 @@ class FastPath:
         model = self.model
         hidden_TH = self.embed(context.rows.input_ids_T)
         cos, sin = (table[context.rows.position_ids_T] for table in self.rotary)
+        part_TH = None
         for layer in self.layers:
             heartbeat.beat()
-            hidden_TH = layer(hidden_TH, cos, sin, context, rows)
-        wanted = hidden_TH[context.rows.last_rows]
-        norm = model.decoder.final_layernorm
-        wanted = F.rms_norm(wanted, wanted.shape[-1:], norm.weight, model.config.layernorm_epsilon)
+            hidden_TH, part_TH = layer(hidden_TH, part_TH, cos, sin, context, rows)
+        last_rows, norm = context.rows.last_rows, model.decoder.final_layernorm
+        part_TH = None if part_TH is None else part_TH[last_rows]
+        eps = model.config.layernorm_epsilon
+        _, wanted = self.operators.add_norm(hidden_TH[last_rows], part_TH, norm.weight, eps)
         return self.output(wanted)
 
 
 class _Layer:
     def __init__(
-        self, layer: Any, config: TransformerConfig, load: ExpertLoad, load_layer: int, replica: Replica
+        self,
+        layer: Any,
+        config: TransformerConfig,
+        load: ExpertLoad,
+        load_layer: int,
+        replica: Replica,
+        operators: Operators,
     ):
-        self.eps, self.replica = config.layernorm_epsilon, replica
+        self.eps, self.replica, self.operators = config.layernorm_epsilon, replica, operators
         self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.pre_mlp_layernorm.weight
         self.attend: FastLatentAttention | FastAttention = (
-            FastLatentAttention(layer.self_attention, replica)
+            FastLatentAttention(layer.self_attention, replica, operators)
             if config.multi_latent_attention
-            else FastAttention(layer.self_attention)
+            else FastAttention(layer.self_attention, operators)
         )
         self.mix: FastDense | FastExperts = (
-            FastExperts(layer.mlp, load, load_layer, replica)
+            FastExperts(layer.mlp, load, load_layer, replica, operators)
             if isinstance(layer.mlp, ElasticMoELayer)
-            else FastDense(layer.mlp)
+            else FastDense(layer.mlp, operators)
         )
 
     def __call__(
-        self, hidden_TH: Tensor, cos: Tensor, sin: Tensor, context: RolloutContext, rows: RowCounts
-    ) -> Tensor:
+        self,
+        hidden_TH: Tensor,
+        part_TH: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        context: RolloutContext,
+        rows: RowCounts,
+    ) -> tuple[Tensor, Tensor]:
+        """The rows, and what is still to be added to them; both given as the layer before left them."""
         if hidden_TH.size(0):
-            attended = self.attend(self._normed(hidden_TH, self.attention_norm), cos, sin, context)
-            hidden_TH = hidden_TH + self.replica.summed(attended)
-        return hidden_TH + self.replica.summed(self.mix(self._normed(hidden_TH, self.mlp_norm), rows))
-
-    def _normed(self, hidden_TH: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(hidden_TH, weight.shape, weight, self.eps)
+            hidden_TH, normed = self.operators.add_norm(hidden_TH, part_TH, self.attention_norm, self.eps)
+            part_TH = self.replica.summed(self.attend(normed, cos, sin, context))
+        hidden_TH, normed = self.operators.add_norm(hidden_TH, part_TH, self.mlp_norm, self.eps)
+        return hidden_TH, self.replica.summed(self.mix(normed, rows))
 
 
 def _rotary(model: GPTModel) -> Any:

@@ -116,11 +116,10 @@ class KVCache:
         group = torch.arange(groups, device=self.device) * capacity
         return plane + (slots_T * (groups * capacity) + positions_T)[None, :, None] + group
 
-    def store(self, layer: int, size: int, places: Tensor, *rows_TGD: Tensor) -> None:
+    def store(self, layer: int, size: int, places: Tensor, rows_PTGD: Tensor) -> None:
         """Store rows at `places` of a slab: their keys and their values, or their latents."""
-        rows = rows_TGD[0] if len(rows_TGD) == 1 else torch.cat(rows_TGD)
         flat = self.slabs[size][layer].view(-1, self.shape.head_dim)
-        flat.index_copy_(0, places.view(-1), rows.reshape(-1, rows.size(-1)))
+        flat.index_copy_(0, places.view(-1), rows_PTGD.reshape(-1, rows_PTGD.size(-1)))
 
     def seen(self, layer: int, size: int, num_slots: int, num_positions: int) -> list[Tensor]:
         """Each plane [B, G, positions, D] of a slab's first slots, without a copy."""

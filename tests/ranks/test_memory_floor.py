@@ -30,6 +30,7 @@ def counted_and_allocated(dtype, name, tp_size):
     from flexfloor.elastic.replica import Replica
     from flexfloor.rollout.fast_path import FastPath
     from flexfloor.rollout.footprint import rank_memory
+    from flexfloor.rollout.kernels.plain import PlainOperators
     from flexfloor.train.config import OptimConfig
     from flexfloor.train.optimizer import build_ddp, build_optimizer
     from flexfloor.train.resident import training_bytes
@@ -40,7 +41,7 @@ def counted_and_allocated(dtype, name, tp_size):
     layers = moe_layers(model)
     load = ExpertLoad(len(layers), layers[0].config.num_moe_experts, torch.device("cpu"))
     before = held_bytes()
-    path = FastPath(model, load, Replica(parallel.groups().tp), num_positions=ranks.LONGEST)
+    path = FastPath(model, load, Replica(parallel.groups().tp), PlainOperators(), num_positions=ranks.LONGEST)
     copies = held_bytes() - before
     memory = rank_memory(model, budget=1, training=0)
     at_home = memory.needed(len(layers[0].expert_weights()), Need(sequences=0, kv_tokens=0, rows=0))

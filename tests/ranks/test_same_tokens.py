@@ -18,6 +18,7 @@ WAYS = [
     {"path": "reference", "deal": "by prompt"},
     {"path": "fast", "deal": "by prompt"},
     {"path": "fast", "deal": "backwards"},
+    {"path": "fast", "deal": "backwards", "kernels": "off"},
     {"path": "fast", "deal": "by response", "max_live": 1},
     {"path": "fast", "deal": "last rank", "max_live": 5},
     {"path": "reference", "deal": "last rank", "max_live": 7},

@@ -29,7 +29,7 @@ def store(cache, where, position, value):
     places = cache.places(where.size_index, torch.tensor([where.slot]), torch.tensor([position]))
     for layer in range(2):
         row = torch.full((1, 1, 2), value + layer, dtype=torch.float64)
-        cache.store(layer, where.size_index, places, row, -row)
+        cache.store(layer, where.size_index, places, torch.stack((row, -row)))
 
 
 def held_values(cache, where, count):
@@ -132,7 +132,7 @@ def test_rows_of_many_slots_heads_and_positions_are_stored_where_they_belong():
     cache.arrange([[None], [None] * 4])
     slots, positions = torch.tensor([3, 0, 0, 2]), torch.tensor([4, 0, 1, 2])
     key = torch.arange(24.0).view(4, 3, 2)
-    cache.store(0, 1, cache.places(1, slots, positions), key, key + 100)
+    cache.store(0, 1, cache.places(1, slots, positions), torch.stack((key, key + 100)))
     slab = cache.slabs[1][0]
     for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
         assert slab[0, slot, :, position].equal(key[row])
@@ -147,7 +147,7 @@ def test_latents_take_one_plane_and_one_row_a_token(dtype):
     cache = new_cache(shape=shape, dtype=dtype, sizes=(4,))
     cache.arrange([[None, None]])
     row = torch.arange(5, dtype=dtype).view(1, 1, 5)
-    cache.store(1, 0, cache.places(0, torch.tensor([1]), torch.tensor([2])), row)
+    cache.store(1, 0, cache.places(0, torch.tensor([1]), torch.tensor([2])), row[None])
     (plane,) = cache.seen(1, 0, 2, 3)
     assert plane.shape == (2, 1, 3, 5)
     assert plane[1, 0, 2].equal(row[0, 0])
