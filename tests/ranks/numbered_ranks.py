@@ -28,7 +28,7 @@ def training_and_files(ep_size, name, folder):
         lay_out(layout)
         ddp, groups = gradient_ranks.build(ep_size, "float64", name)
         found[layout] = {
-            "kinds": sorted({type(layer.experts).__name__ for layer in grouped_ranks._layers(ddp)}),
+            "kinds": sorted({_kind(layer) for layer in grouped_ranks._layers(ddp)}),
             "shards": sorted(map(str, grouped_ranks._shards(ddp).values())),
             "weights": _weights(ddp),
             **{
@@ -46,6 +46,10 @@ def training_and_files(ep_size, name, folder):
         found[layout] |= _resumed(ddp, groups, Path(folder) / f"run, {other}")
         parallel.destroy()
     return found
+
+
+def _kind(layer):
+    return type(layer.experts).__name__, layer.computes_in_groups
 
 
 def _weights(ddp):
