@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -43,12 +43,25 @@ class GroupedExperts(SequentialMLP):
         self, permuted_local_hidden_states: Tensor, tokens_per_expert: Tensor, permuted_probs: Tensor
     ) -> tuple[Tensor, None]:
         """Outputs [R, H] of rows [R, H], scaled by their probabilities [R], and no bias."""
-        counts = tokens_per_expert.tolist()
-        ups, downs = zip(*(expert.parameters() for expert in self.local_experts), strict=True)
-        gate, linear = grouped_linear(permuted_local_hidden_states, counts, ups).chunk(2, -1)
-        inner = F.silu(gate) * linear
-        scaled = (inner * permuted_probs[:, None]).to(inner.dtype)
-        return grouped_linear(scaled, counts, downs), None
+        weights = [tuple(expert.parameters()) for expert in self.local_experts]
+        return grouped_swiglu(permuted_local_hidden_states, tokens_per_expert, permuted_probs, weights), None
+
+
+def grouped_swiglu(
+    rows_RH: Tensor, rows_per_expert: Tensor, probs_R: Tensor, weights: Sequence[tuple[Tensor, ...]]
+) -> Tensor:
+    """[R, H]: the outputs of SwiGLU networks, scaled by the rows' probabilities.
+
+    Args:
+        rows_RH: [R, H], those of the first expert first, as many as `rows_per_expert` says.
+        weights: of each expert: gate-and-up [2F, H] and down [H, F].
+    """
+    counts = rows_per_expert.tolist()
+    ups, downs = zip(*weights, strict=True)
+    gate, linear = grouped_linear(rows_RH, counts, ups).chunk(2, -1)
+    inner = F.silu(gate) * linear
+    scaled = (inner * probs_R[:, None]).to(inner.dtype)
+    return grouped_linear(scaled, counts, downs)
 
 
 class _LastFirst(nn.ModuleList):

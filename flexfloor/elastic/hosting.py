@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from flexfloor.elastic.dispatcher import PlacedDispatcher
+from flexfloor.elastic.expert_layout import is_numbered
+from flexfloor.elastic.grouped_experts import grouped_swiglu
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 
 
@@ -57,6 +59,9 @@ def hosted_layer(
 
 
 def _experts(layer: ElasticMoELayer, hosted: Sequence[int], guests: Mapping[int, Sequence[Tensor]]) -> Any:
+    if is_numbered(layer.experts):
+        weights = {**guests, **layer.expert_weights()}
+        return _HostedTogether([tuple(weights[expert]) for expert in hosted])
     own = dict(zip(layer.local_expert_indices, layer.experts.local_experts, strict=True))
     some = next(iter(own.values()))
     names = [name for name, _ in some.named_parameters()]
@@ -69,6 +74,22 @@ def _experts(layer: ElasticMoELayer, hosted: Sequence[int], guests: Mapping[int,
         for expert in hosted
     ]
     return experts
+
+
+class _HostedTogether(nn.Module):
+    """Own experts and guests in grouped products, where one module holds the weights of all own ones.
+
+    That module computes with as many experts as it was built for. This one takes any weights, by PyTorch,
+    and names no parameter.
+    """
+
+    def __init__(self, weights: Sequence[tuple[Tensor, ...]]):
+        super().__init__()
+        self._weights = list(weights)
+
+    def forward(self, rows: Tensor, rows_per_expert: Tensor, probs: Tensor) -> tuple[Tensor, None]:
+        """As `GroupedExperts`."""
+        return grouped_swiglu(rows, rows_per_expert, probs, self._weights), None
 
 
 class _GuestExpert:

@@ -17,6 +17,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 
 from flexfloor import heartbeat
+from flexfloor.elastic.expert_layout import is_numbered, weights_by_place
+from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.replica import Replica
 from flexfloor.elastic.rows_dispatcher import RowsDispatcher
@@ -69,10 +71,12 @@ class ElasticMoELayer(MoELayer):
 
         Of SwiGLU without bias these are gate-and-up [2F, H] and down [H, F].
         """
-        return {
-            expert: tuple(mlp.parameters())
-            for expert, mlp in zip(self.local_expert_indices, self.experts.local_experts, strict=True)
-        }
+        return dict(zip(self.local_expert_indices, weights_by_place(self.experts), strict=True))
+
+    @property
+    def computes_in_groups(self) -> bool:
+        """Whether the experts of this layer are trained in grouped products, not one by one."""
+        return is_numbered(self.experts) or isinstance(self.experts, GroupedExperts)
 
 
 def _beat_on_the_way_back(_: Tensor) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from flexfloor.elastic.expert_layout import global_name
 from flexfloor.models.sharding import cuts_of
 
 LOCAL_EXPERT = re.compile(r"(.*\.experts\.local_experts\.)(\d+)(\..*)")
@@ -45,11 +46,7 @@ def _globally_named(model: nn.Module, named: Iterable[tuple[str, _T]]) -> Iterat
         if hasattr(module, "local_expert_indices") and hasattr(module, "experts")
     }
     for name, tensor in named:
-        match = LOCAL_EXPERT.fullmatch(name)
-        if match:
-            layer = match[1].removesuffix(".experts.local_experts.")
-            name = f"{match[1]}{experts_of[layer][int(match[2])]}{match[3]}"
-        yield name, tensor
+        yield global_name(name, experts_of), tensor
 
 
 @torch.no_grad()

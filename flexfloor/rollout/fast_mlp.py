@@ -12,7 +12,6 @@ from torch import Tensor
 
 from flexfloor.elastic.exchange import RowCounts, gather_rows, return_rows
 from flexfloor.elastic.expert_banks import ExpertBanks, Pair
-from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.load import ExpertLoad
 from flexfloor.elastic.moe_layer import ElasticMoELayer
 from flexfloor.elastic.replica import Replica
@@ -69,8 +68,8 @@ class FastExperts:
         self.replica = replica
         self.config, self.load, self.load_layer = layer.config, load, load_layer
         self.router, self.bias = layer.router.weight, layer.router.expert_bias
-        is_grouped = isinstance(layer.experts, GroupedExperts)
-        self.mix = ExpertBanks(layer.config.num_moe_experts) if is_grouped else LoopedExperts(operators)
+        grouped = layer.computes_in_groups
+        self.mix = ExpertBanks(layer.config.num_moe_experts) if grouped else LoopedExperts(operators)
         self.host(layer.expert_weights())
         self.shared = FastDense(layer.shared_experts, operators) if layer.use_shared_expert else None
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from flexfloor.elastic.expert_banks import Pair, is_even
 from flexfloor.elastic.floor import RankMemory
-from flexfloor.elastic.grouped_experts import GroupedExperts
 from flexfloor.elastic.moe_layer import moe_layers
 from flexfloor.rollout.kv_shape import kv_shape
 from flexfloor.rollout.linear import packed_bytes
@@ -52,7 +51,7 @@ def rank_memory(model: GPTModel, *, budget: int, training: int) -> RankMemory:
 
 
 def _is_grouped(model: GPTModel) -> bool:
-    return isinstance(moe_layers(model)[0].experts, GroupedExperts)
+    return moe_layers(model)[0].computes_in_groups
 
 
 def _bytes_in_banks(routed: Sequence[Mapping[int, Pair]]) -> Callable[[Tensor], int]:
