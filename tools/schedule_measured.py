@@ -36,6 +36,8 @@ PROMPT_SHARE = 0.648
 LIVE_TOKENS, MAX_LIVE = 2400, 16
 """Room of a rank's cache, and the most responses that it generates at a time: two in five of its own."""
 INTERVAL = 4
+WARM_UP = 2
+"""Rounds that are not counted."""
 SLOWER, TOGETHER = "flexfloor, 20 % slower allowed", "flexfloor, ranks never part"
 POLICIES = ("static", "simple rule", "flexfloor", TOGETHER, SLOWER, "lengths known")
 """Those that `measure` compares."""
@@ -211,14 +213,15 @@ class Bench:
 def measure(rounds: int) -> tuple[dict[str, list[Run]], float]:
     """(runs by policy, of an epoch a round; the least seconds of all of them together); all ranks call it.
 
-    A first round only warms up.
+    Rounds before them warm up. Costs are learned there, too: what passes take where two, three or four ranks
+    have parted is known once each was tried.
     """
     bench = Bench(may_part=True)
     found: dict[str, list[Run]] = {policy: [] for policy in POLICIES}
-    for turn in range(rounds + 1):
+    for turn in range(1 - WARM_UP, rounds + 1):
         for policy in POLICIES:
-            run = bench.run(policy, epoch(turn or rounds + 1))
-            if turn:
+            run = bench.run(policy, epoch(turn if turn > 0 else rounds + 1 - turn))
+            if turn > 0:
                 found[policy].append(run)
     return found, sum(bench.least_seconds(epoch(turn + 1)) for turn in range(rounds))
 

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 _IN_ITS_OWN_MODULE = re.compile(r"(?P<layer>.*)\.experts\.local_experts\.(?P<place>\d+)\.(?P<rest>.*)")
 _NUMBERED = re.compile(r"(?P<layer>.*)\.experts\.(?P<rest>linear_fc[12]\.weight)(?P<place>\d+)")
 _PRODUCTS = ("linear_fc1", "linear_fc2")
 
 
-def is_numbered(experts: nn.Module) -> bool:
+def is_numbered(experts: Any) -> bool:
     """Whether a module holds the parameters of all experts, `weight0` to `weightN`."""
     return not hasattr(experts, "local_experts")
 
 
-def weights_by_place(experts: nn.Module) -> list[tuple[Tensor, ...]]:
+def weights_by_place(experts: Any) -> list[tuple[Tensor, ...]]:
     """By place among the experts of this rank: an expert's parameters, those of its first product first."""
     if not is_numbered(experts):
         return [tuple(expert.parameters()) for expert in experts.local_experts]
