@@ -21,8 +21,8 @@ from pathlib import Path
 from flexfloor.config import Config, compose, finite_numbers, to_yaml
 from flexfloor.error_message import write_error
 from flexfloor.errors import ConfigError, DataError, FlexFloorError
+from flexfloor.jobs.work import ROLLOUT, TRAIN, Work, check, start
 from flexfloor.names import did_you_mean
-from flexfloor.work import ROLLOUT, TRAIN, Work, check, start
 
 _EXAMPLES = """\
 examples:
@@ -158,7 +158,7 @@ def _run(words: list[str]) -> int:
     arguments, rest = parser.parse_known_args(words)
     overrides = [*arguments.overrides, *_overrides(rest)]
     if getattr(arguments, "multirun", False):
-        from flexfloor.multirun import run_sweep
+        from flexfloor.jobs.multirun import run_sweep
 
         return run_sweep(WORKS[arguments.command], overrides, arguments.config_dir)
     command, _ = COMMANDS[arguments.command]

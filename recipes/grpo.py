@@ -12,9 +12,9 @@ from pathlib import Path
 
 from flexfloor.config import Config
 from flexfloor.data.types import Prompt
+from flexfloor.launch.shared_folder import require_shared_folder
 from flexfloor.overlap.result import EarlyResult
 from flexfloor.recipes.grpo_run import Run, open_run, save
-from flexfloor.shared_folder import require_shared_folder
 from flexfloor.stages.advantages import form_advantages
 from flexfloor.stages.early_update import EarlyUpdate
 from flexfloor.stages.lengths import prediction_metrics, rollout_lengths

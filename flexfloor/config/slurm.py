@@ -1,4 +1,4 @@
-"""What a job asks of Slurm; read by `flexfloor.slurm` when `launch=slurm`."""
+"""What a job asks of Slurm; read by `flexfloor.jobs.slurm` when `launch=slurm`."""
 
 from __future__ import annotations
 

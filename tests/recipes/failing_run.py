@@ -2,7 +2,7 @@
 
 import psutil
 
-from flexfloor.orphans import RUN_MARK
+from flexfloor.launch.orphans import RUN_MARK
 
 ELASTIC = [
     "elastic=on",

@@ -12,11 +12,11 @@ import pytest
 import torch.distributed as dist
 from small_run import SMALL, learned, metrics_of, run
 
-from flexfloor import launch, peer_watch, shared_folder
+from flexfloor import launch
 from flexfloor.config import Config, compose
 from flexfloor.errors import ConfigError
-from flexfloor.launch import run_ranks
-from flexfloor.work import train_on_rank
+from flexfloor.jobs.work import train_on_rank
+from flexfloor.launch import peer_watch, run_ranks, shared_folder, start
 
 FLOAT64 = [
     "launch.threads_per_rank=1",
@@ -110,7 +110,7 @@ def test_ranks_that_share_no_folder_are_told(tmp_path) -> None:
 
 def test_a_rank_takes_the_seat_that_its_launcher_says(monkeypatch) -> None:
     seats = []
-    monkeypatch.setattr(launch, "take_seat", lambda seat: seats.append(seat) or (lambda: None))
+    monkeypatch.setattr(start, "take_seat", lambda seat: seats.append(seat) or (lambda: None))
     monkeypatch.setattr(peer_watch, "open_store", lambda: None)
     monkeypatch.setattr(peer_watch.PeerWatch, "publish", lambda self, beat: False)
     monkeypatch.setattr(peer_watch.PeerWatch, "leave", lambda self: None)

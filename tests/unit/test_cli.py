@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flexfloor import cli, launch, work
+from flexfloor import cli, launch
 from flexfloor.config import Config, compose
 from flexfloor.errors import DataError, FlexFloorError, RankError, RewardError
+from flexfloor.jobs import work
 
 SMALL = ["data.tasks=[{name: spell_backward}]", "data.train_size=32", "data.val_size=2"]
 

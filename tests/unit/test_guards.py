@@ -91,12 +91,12 @@ def test_upstream_is_changed_in_patches_only():
 NEED_A_TIME_OUT = ("new_group", "init_process_group", "TCPStore", "FileStore", "run", "check_output")
 WAIT_UNTIL_TOLD = ("join", "wait", "get", "recv", "acquire", "communicate", "result")
 MAY_WAIT = {
-    ("flexfloor/rank_process.py", "parent.join"): "a rank ends when its parent does",
-    ("flexfloor/rank_process.py", "pipe.recv"): "for the parent, whose end is the pipe's",
-    ("flexfloor/rank_watch.py", "started.pipe.recv"): "after poll has said that there is something",
+    ("flexfloor/launch/rank_process.py", "parent.join"): "a rank ends when its parent does",
+    ("flexfloor/launch/rank_process.py", "pipe.recv"): "for the parent, whose end is the pipe's",
+    ("flexfloor/launch/rank_watch.py", "started.pipe.recv"): "after poll has said that there is something",
     ("flexfloor/reward/pool.py", "self._jobs.get"): "a daemon thread for its next job",
     ("flexfloor/elastic/transfer.py", "work.wait"): "a send or receive has its group's time-out",
-    ("flexfloor/peer_watch.py", "self._ending.acquire"): "for the end of the process",
+    ("flexfloor/launch/peer_watch.py", "self._ending.acquire"): "for the end of the process",
 }
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from flexfloor import heartbeat
-from flexfloor.beat_file import BeatFile
 from flexfloor.heartbeat import Beat
-from flexfloor.stacks import innermost_calls, main_thread
+from flexfloor.launch.beat_file import BeatFile
+from flexfloor.launch.stacks import innermost_calls, main_thread
 
 
 @pytest.fixture(autouse=True)

@@ -21,13 +21,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flexfloor.beat_file import BeatFile
-from flexfloor.hang import Hang, HangKind, HangWatch, hang_message
 from flexfloor.heartbeat import Beat, is_stopped
-from flexfloor.orphans import end_marked
-from flexfloor.rank_failure import Death, error_of_death, error_of_reports, is_secondary, rank_error
-from flexfloor.rank_process import Report, Seat
-from flexfloor.stacks import ask_for_stacks, innermost_calls, keep_stacks, main_thread
+from flexfloor.launch.beat_file import BeatFile
+from flexfloor.launch.hang import Hang, HangKind, HangWatch, hang_message
+from flexfloor.launch.orphans import end_marked
+from flexfloor.launch.rank_failure import Death, error_of_death, error_of_reports, is_secondary, rank_error
+from flexfloor.launch.rank_process import Report, Seat
+from flexfloor.launch.stacks import ask_for_stacks, innermost_calls, keep_stacks, main_thread
 
 logger = logging.getLogger(__name__)
 

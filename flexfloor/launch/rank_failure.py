@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from flexfloor import heartbeat
 from flexfloor.errors import FlexFloorError, RankError
-from flexfloor.hang import GIB
 from flexfloor.heartbeat import Beat
-from flexfloor.rank_process import Report, Seat
+from flexfloor.launch.hang import GIB
+from flexfloor.launch.rank_process import Report, Seat
 
 _LOST_PEER = (
     "connection closed by peer",

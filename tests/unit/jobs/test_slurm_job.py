@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flexfloor import slurm
 from flexfloor.cli import main
 from flexfloor.config import LaunchConfig, SlurmConfig, compose, world_size
 from flexfloor.errors import ConfigError
-from flexfloor.work import ROLLOUT, TRAIN
+from flexfloor.jobs import slurm
+from flexfloor.jobs.work import ROLLOUT, TRAIN
 
 BASE = ["data.tasks=[{name: spell_backward}]", "data.train_size=32", "data.val_size=2", "launch=slurm"]
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from flexfloor import device, heartbeat
-from flexfloor.orphans import RUN_MARK, new_mark
-from flexfloor.rank_process import Seat, rank_main, take_seat
-from flexfloor.rank_watch import RankWatch, StartedRank
+from flexfloor.launch.orphans import RUN_MARK, new_mark
+from flexfloor.launch.rank_process import Seat, rank_main, take_seat
+from flexfloor.launch.rank_watch import RankWatch, StartedRank
 from flexfloor.stop import forwarding_sigterm
 
 
@@ -120,7 +120,7 @@ def run_this_rank(
     with heartbeat.stage("start-up"), heartbeat.allow(collective_timeout_seconds):
         leave = take_seat(seat)
     # Read here: Torch's store is not needed where ranks have a parent.
-    from flexfloor import peer_watch
+    from flexfloor.launch import peer_watch
 
     watch = peer_watch.PeerWatch(
         peer_watch.open_store(), seat, hang_seconds=hang_seconds, stacks_folder=stacks_folder, mark=mark

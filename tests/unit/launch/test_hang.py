@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from flexfloor.hang import Hang, HangKind, HangWatch, hang_message, likely_cause
 from flexfloor.heartbeat import Beat
+from flexfloor.launch.hang import Hang, HangKind, HangWatch, hang_message, likely_cause
 
 LIMIT = 10.0
 

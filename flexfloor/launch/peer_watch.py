@@ -27,11 +27,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from flexfloor.errors import RankError
-from flexfloor.hang import GIB, Hang, HangKind, HangWatch, hang_message
 from flexfloor.heartbeat import PERIOD_SECONDS, Beat, is_gone, is_stopped, lose_peer
-from flexfloor.orphans import end_marked
-from flexfloor.rank_failure import error_on_this_rank, is_lost_peer
-from flexfloor.rank_process import Seat
+from flexfloor.launch.hang import GIB, Hang, HangKind, HangWatch, hang_message
+from flexfloor.launch.orphans import end_marked
+from flexfloor.launch.rank_failure import error_on_this_rank, is_lost_peer
+from flexfloor.launch.rank_process import Seat
 
 _STORE_SECONDS = 30.0
 _TELL_SECONDS = 2.0

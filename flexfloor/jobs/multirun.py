@@ -20,8 +20,8 @@ from flexfloor.config import is_rank
 from flexfloor.config.sweep import SweepJob, sweep
 from flexfloor.error_message import write_error
 from flexfloor.errors import ConfigError, DataError, FlexFloorError
-from flexfloor.sweep_table import show_table
-from flexfloor.work import Work, check, start
+from flexfloor.jobs.sweep_table import show_table
+from flexfloor.jobs.work import Work, check, start
 
 
 @dataclass(slots=True)

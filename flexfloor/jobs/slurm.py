@@ -27,7 +27,7 @@ from submitit.slurm.slurm import SlurmExecutor
 from flexfloor.checks import require
 from flexfloor.config import Config, SlurmConfig
 from flexfloor.errors import ConfigError
-from flexfloor.work import HandedIn, Work
+from flexfloor.jobs.work import HandedIn, Work
 
 NEEDED = ("sbatch", "srun")
 """Commands of Slurm that a machine has from which jobs are handed in."""

@@ -39,7 +39,7 @@ def check(work: Work, config: Config) -> None:
     """Raise `ConfigError` or `DataError` for what would keep `work` from starting, or stop it soon."""
     work.check(config)
     if is_handed_in(config):
-        from flexfloor import slurm
+        from flexfloor.jobs import slurm
 
         slurm.check(config)
 
@@ -52,7 +52,7 @@ def is_handed_in(config: Config) -> bool:
 def start(work: Work, config: Config) -> HandedIn | None:
     """Run `work` where `config` says, to its end; or hand it in as a job, and return what there is to say."""
     if is_handed_in(config):
-        from flexfloor.slurm import submit
+        from flexfloor.jobs.slurm import submit
 
         return submit(work, config)
     try:

@@ -29,10 +29,10 @@ import torch
 import torch.distributed as dist
 
 from flexfloor import device, heartbeat
-from flexfloor.beat_file import BeatFile
 from flexfloor.errors import FlexFloorError
-from flexfloor.orphans import RUN_MARK, end_marked
-from flexfloor.stacks import SHOW_STACK, stack_file
+from flexfloor.launch.beat_file import BeatFile
+from flexfloor.launch.orphans import RUN_MARK, end_marked
+from flexfloor.launch.stacks import SHOW_STACK, stack_file
 from flexfloor.stop import STOP_FILE
 
 
