@@ -80,8 +80,8 @@ class SimulateConfig:
     step_floor_seconds: float | None = None
     """least time of a pass; null = the hardware's for each layer"""
     overlap: bool = True
-    """released ranks train finished groups while others generate, where a replica is one rank and ranks are
-    not let part"""
+    """released ranks train finished groups while others generate, where ranks are not let part and a recipe's
+    overlap.mode is not off"""
     detach: bool | None = None
     """whether ranks may part, each with all experts, where memory allows it, which leaves no ranks to train
     meanwhile; null = the recipe's elastic.detach, and where that is not given, too, in guided groups without

@@ -46,7 +46,7 @@ def scenario_of(config: Config) -> Scenario:
         interval=_given(asked.interval, config.elastic.interval),
         rungs=tuple(sorted(rungs)) or None,
         floor_seconds=asked.step_floor_seconds,
-        overlap=asked.overlap and tp == 1 and not detach,
+        overlap=asked.overlap and not detach and not (is_recipe and config.overlap.mode == "off"),
         detach=detach,
         held=_held(config, ep) if asked.holds_training else None,
         cache_bytes=config.rollout.kv_budget_bytes if is_recipe else None,

@@ -139,10 +139,11 @@ def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> 
 
 
 def _early_training(scenario: Scenario, wanted: Wanted) -> Training:
-    most_released = scenario.ep - min(scenario.open_rungs(), default=scenario.ep)
-    least = least_lease(scenario)
+    size, least = scenario.group_size, least_lease(scenario)
+    most_released = size - min(scenario.open_rungs(), default=size)
     if not scenario.overlap or least > most_released:
         return NO_EARLY_TRAINING
-    rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1)
+    # The GPUs of a replica share its rows.
+    rows = (wanted.lengths + wanted.prompt_tokens[:, None]).sum(axis=1) / scenario.tp
     groups = scenario.num_gpus // scenario.ep
-    return early_training(rows, scenario.cost, ranks=scenario.ep, ep_groups=groups, least=least)
+    return early_training(rows, scenario.cost, ranks=size, ep_groups=groups, least=least)

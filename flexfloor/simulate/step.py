@@ -106,27 +106,28 @@ def _beside(
 
 
 def _leases(scenario: Scenario, clocks: Sequence[Clock]) -> list[tuple[float, int]]:
-    """(second, ranks) that may train from then on, each a replica of its own."""
-    least = least_lease(scenario)
-    since = [leased_from(scenario.ep, least, clock, i) for clock in clocks for i in range(scenario.ep)]
-    return sorted(Counter(at for at in since if at is not None).items())
+    """(second, ranks) that may train from then on."""
+    least, size = least_lease(scenario), scenario.group_size
+    since = [leased_from(size, least, clock, position) for clock in clocks for position in range(size)]
+    replicas = sorted(Counter(at for at in since if at is not None).items())
+    return [(at, count * scenario.tp) for at, count in replicas]
 
 
-def leased_from(ep: int, least: int, clock: Clock, position: int) -> float | None:
-    """When a rank may train: from when the ranks that its group has released can hold all experts."""
-    opened = (each for each in clock.shrinks if position >= each.after and ep - each.after >= least)
+def leased_from(size: int, least: int, clock: Clock, position: int) -> float | None:
+    """When a replica of a group of `size` may train: from when those released can hold all experts."""
+    opened = (each for each in clock.shrinks if position >= each.after and size - each.after >= least)
     return next((each.end_s for each in opened), None)
 
 
 def least_lease(scenario: Scenario) -> int:
-    """Ranks of a lease that hold all weights and their gradients between them."""
+    """Replicas of a lease that hold all weights and their gradients between them."""
     model, budget = scenario.model, scenario.hardware.memory_bytes * scenario.usable_share
     number = model.weight_bytes + GRADIENT_BYTES
-    left = budget - model.dense_parameters * number
+    left = budget - model.dense_parameters * number / scenario.tp
     if scenario.held:
         left -= scenario.held.staying + scenario.held.activations
     routed = model.num_experts * model.expert_parameters * number
-    return max(1, int(np.ceil(routed / left))) if left > 0 else scenario.ep + 1
+    return max(1, int(np.ceil(routed / (left * scenario.tp)))) if left > 0 else scenario.group_size + 1
 
 
 def _records(
@@ -146,7 +147,9 @@ def _records(
                 clock=clock,
                 position=position,
                 idle=group.idle[position],
-                leased_s=leased_from(scenario.ep, least, clock, position) if scenario.overlap else None,
+                leased_s=leased_from(scenario.group_size, least, clock, position)
+                if scenario.overlap
+                else None,
             ),
             opened_s=opened_s,
             generated_s=generated_s,

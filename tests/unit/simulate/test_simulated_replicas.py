@@ -20,6 +20,7 @@ from flexfloor.simulate.policies import POLICIES
 from flexfloor.simulate.resolve import recipe_memory, scenario_of
 from flexfloor.simulate.roofline import Roofline
 from flexfloor.simulate.run import simulate
+from flexfloor.simulate.step import least_lease
 from tests.unit.simulate.test_simulated_policies import scenario
 
 MIXTRAL = MODELS["mixtral-8x7b"]
@@ -133,6 +134,19 @@ def test_released_replicas_give_back_all_of_their_gpus():
     assert step.occupied_s == pytest.approx(held)
 
 
+def test_released_replicas_train_with_all_of_their_gpus():
+    """On H200s two replicas of two hold Mixtral with its gradients: 270 GB of experts, 115 of them a GPU."""
+    beside = scenario("mixtral-8x7b", hardware=HARDWARE["h200"], tp=2, overlap=True)
+    steps = [next(simulate(each, POLICIES["greedy"], 1)) for each in (beside, replace(beside, overlap=False))]
+    assert least_lease(beside) == 2 and beside.group_size == 4
+    assert 0 < steps[0].hidden_s <= steps[0].hideable_s and steps[1].hidden_s == 0
+    assert steps[0].step_s == pytest.approx(steps[1].step_s - steps[0].hidden_s / beside.num_gpus)
+    early = [sum(each.is_early for each in record.intervals) for record in steps[0].records]
+    assert early[::2] == early[1::2] and early[-1] > 0 and not any(early[:2])
+    spent = sum(i.end_s - i.start_s for record in steps[0].records for i in record.intervals if i.is_early)
+    assert spent == pytest.approx(steps[0].hidden_s), "in rank-seconds"
+
+
 def composed(*words):
     return compose(list(words), check=finite_numbers)
 
@@ -144,7 +158,8 @@ def test_a_recipe_has_its_own_replicas_and_a_published_model_those_that_are_aske
     assert made.room == 128 * 1024, (
         "half of the heads: as much memory holds twice the tokens, and all that may be live"
     )
-    assert not made.overlap, "leases are of replicas of one rank"
+    assert not made.overlap, "the recipe's is off"
+    assert scenario_of(composed(*words[:-1])).overlap
     assert scenario_of(composed(*words, "simulate.tp=4")).tp == 4
     assert scenario_of(composed("parallel.tp=2", "parallel.ep=2")).tp == 1
     assert scenario_of(composed("simulate.tp=2")).open_rungs() == (1, 2, 3)
