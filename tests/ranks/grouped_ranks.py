@@ -2,6 +2,7 @@
 
 import early_ranks
 import gradient_ranks
+import pytest
 import rollout_ranks
 import torch
 
@@ -124,3 +125,21 @@ def early_pair(folder):
         case = early_ranks.Case(words=words, releases=releases)
         found += early_ranks.run_cases([case], f"{folder}/{overlap}")
     return found
+
+
+def require_same_tokens(found, tolerance):
+    """Of `tokens_by_way`: each way has those of experts one by one, and leaves ranks as it is named.
+
+    Args:
+        tolerance: of log-probabilities.
+    """
+    expected, _ = found["one by one"]
+    assert len(expected) == 21
+    for way, (responses, stats) in found.items():
+        if way == "one by one":
+            continue
+        for key, response in responses.items():
+            assert response.token_ids == expected[key].token_ids, (way, key)
+            assert response.logprobs == pytest.approx(expected[key].logprobs, abs=tolerance), way
+        assert any(each.shrinks for each in stats) == (way != "fixed"), way
+        assert any(each.is_detached for each in stats) == (way == "detached"), way
