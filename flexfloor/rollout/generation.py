@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from statistics import fmean
 
 from flexfloor import heartbeat
 from flexfloor.elastic.exchange import RowCounts, row_counts
@@ -46,7 +47,7 @@ class Generation:
         self.busy_seconds = self.shrink_seconds = 0.0
         self.start = time.perf_counter()
         self.active_ranks = [(0.0, active.num_ranks)]
-        self.pass_times, self.alone_times = PassTimes(), PassTimes()
+        self.pass_times, self.alone_times = PassTimes(), PassTimes(fmean)
         self.shrink_samples: list[ShrinkSample] = []
         self._told: list[list[int]] = []
 

@@ -56,6 +56,8 @@ class FittedCost:
             "shrinks": self._shrinks,
             "training": self._training,
         }
+        self.pass_error = 0.0
+        """Relative, half of the measured passes of a group are nearer to the answer; 0 before any."""
 
     def add_passes(self, samples: Sequence[PassSample]) -> None:
         """Take note of measured passes."""
@@ -78,6 +80,8 @@ class FittedCost:
         """Answer by what was noted from now on."""
         for times in self._kinds.values():
             times.refit()
+        if len(self._passes.samples):
+            self.pass_error = self._passes.median_relative_error()
 
     def pass_seconds(self, load: PassLoad) -> Number:
         """Seconds of a pass, in the shape of the load's fields."""

@@ -15,9 +15,9 @@ from flexfloor.schedule.cost import CostModel
 from flexfloor.schedule.courses import Course
 
 OBJECTIVES = ("step_time", "throughput", "occupancy")
-EQUAL_SHARE = 0.01
-"""Ends that differ by less than this share of the rollout count as one: no estimate is that good."""
-
+EQUAL_SHARE, MOST_EQUAL_SHARE = 0.01, 0.05
+"""Ends that differ by less than this share of the rollout count as one: no estimate is that good. Where costs
+are measured, they are known to no more than their fit's error, of which as much as the second counts."""
 
 FREE_SHARE = 0.05
 """What a rank that has left and cannot train yet is worth, of one that can."""
@@ -71,9 +71,14 @@ def early_training(
     return Training(rank_seconds=seconds, ranks=ranks, least=least)
 
 
-def slack_share(objective: str, max_slowdown: float) -> float:
-    """Share of the rollout's seconds that may be given for rank-seconds."""
-    return max(EQUAL_SHARE, max_slowdown) if objective == "occupancy" else EQUAL_SHARE
+def slack_share(objective: str, max_slowdown: float, cost_error: float = 0.0) -> float:
+    """Share of the rollout's seconds that may be given for rank-seconds.
+
+    Args:
+        cost_error: relative, of what passes are taken to cost.
+    """
+    equal = min(max(EQUAL_SHARE, cost_error), MOST_EQUAL_SHARE)
+    return max(equal, max_slowdown) if objective == "occupancy" else equal
 
 
 def choose(

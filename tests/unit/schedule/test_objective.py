@@ -58,6 +58,14 @@ def test_only_occupancy_may_slow_a_rollout_by_more_than_estimates_err():
     assert 0 < slack_share("throughput", 0.1) < 0.02
 
 
+def test_ends_that_costs_cannot_tell_apart_are_equal():
+    assert slack_share("throughput", 0.1, cost_error=0.03) == 0.03
+    assert slack_share("throughput", 0.1, cost_error=0.001) == slack_share("throughput", 0.1)
+    assert slack_share("step_time", 0.0, cost_error=0.4) == 0.05, "a bad fit is no licence to wait"
+    assert slack_share("occupancy", 0.1, cost_error=0.03) == 0.1
+    assert slack_share("occupancy", 0.02, cost_error=0.03) == 0.03
+
+
 def test_of_courses_that_occupy_equally_the_earlier_end_is_taken():
     equal = [course(103, 500, 8), course(101, 500, 6)]
     assert choose(equal, objective="occupancy", allowed_seconds=9.0).next_size == 6
