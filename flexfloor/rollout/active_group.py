@@ -127,7 +127,7 @@ class ActiveGroup:
             kv_tokens_per_rank=self.room.tokens,
         )
         stays = size == self.size and not is_guided
-        return Step(size=size, parts=stays and self._can_part(standings, size))
+        return Step(size=size, parts=stays and self.can_part(standings, size))
 
     def _guided(self, guide: Guide, standings: Sequence[Standing], rungs: Sequence[int]) -> Step:
         """What the first rank finds. The others would find the same but for the last bits of logarithms, and
@@ -135,7 +135,7 @@ class ActiveGroup:
         """
         found = [0, 0, 0]
         if self.index == 0:
-            may_part = [size for size in (self.size, *rungs) if self._can_part(standings, size)]
+            may_part = [size for size in (self.size, *rungs) if self.can_part(standings, size)]
             step, seconds = guide.decide(standings, rungs, passes=self.elastic.interval, may_part=may_part)
             found = [step.size, int(step.parts), round(1e6 * seconds)]
         size, parts, microseconds = self.exchange(found)[0]
@@ -189,7 +189,7 @@ class ActiveGroup:
         batch.adopt(arrived.sequences)
         return len(arrived.sequences)
 
-    def _can_part(self, standings: Sequence[Standing], size: int) -> bool:
+    def can_part(self, standings: Sequence[Standing], size: int) -> bool:
         """Whether so many ranks may go on each by itself."""
         if not self.elastic.detach or size == 1:
             return False

@@ -9,7 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from statistics import fmean
@@ -26,6 +26,7 @@ from flexfloor.rollout.pass_times import PassTimes
 from flexfloor.rollout.reference_path import ReferencePath
 from flexfloor.rollout.releases import Releases
 from flexfloor.rollout.types import PassProgress, Response, RolloutStats, ShrinkSample
+from flexfloor.schedule.shrink import Standing
 
 
 class Generation:
@@ -132,22 +133,39 @@ class Generation:
         if not any(standing.unfinished for standing in standings):
             return
         step = self.active.decide(standings)
-        size = step.size
-        if size < self.active.size:
-            load = self.load.counts().sum(axis=0).tolist()
-            seconds = self._become_fewer(
-                partial(self.active.shrink, size, standings, self.batch, load), on_shrink
-            )
-            self._tell_released(size)
-            moved = sum(standing.live_tokens for standing in standings[size:])
-            self.shrink_samples.append(
-                ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
-            )
+        if step.size < self.active.size:
+            self._shrink(step.size, standings, on_shrink)
+            if step.parts and not self.active.is_released:
+                standings = self.active.standings(self.batch, len(self.finished))
+                if self.active.can_part(standings, step.size):
+                    self._part(standings, on_shrink)
         elif step.parts:
-            seconds = self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
-            self.shrink_samples.append(ShrinkSample(before=size, after=1, moved_tokens=0, seconds=seconds))
+            self._part(standings, on_shrink)
         else:
             self.moved_sequences += self.active.rebalance(standings, self.batch)
+
+    def _shrink(
+        self,
+        size: int,
+        standings: Sequence[Standing],
+        on_shrink: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        load = self.load.counts().sum(axis=0).tolist()
+        change = partial(self.active.shrink, size, standings, self.batch, load)
+        seconds = self._become_fewer(change, on_shrink)
+        self._tell_released(size)
+        moved = sum(standing.live_tokens for standing in standings[size:])
+        self.shrink_samples.append(
+            ShrinkSample(before=len(standings), after=size, moved_tokens=moved, seconds=seconds)
+        )
+
+    def _part(
+        self, standings: Sequence[Standing], on_shrink: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        seconds = self._become_fewer(partial(self.active.detach, standings, self.batch), on_shrink)
+        self.shrink_samples.append(
+            ShrinkSample(before=len(standings), after=1, moved_tokens=0, seconds=seconds)
+        )
 
     def _tell_released(self, rung: int) -> None:
         if self.releases and not self.active.is_released:

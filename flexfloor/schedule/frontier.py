@@ -209,7 +209,9 @@ def _change_seconds(curve: Curve, ways: _Ways, costs: CostModel, limits: Limits)
     found[:, :num_sizes, :num_sizes] = _shrink_seconds(curve, sizes, costs, limits)
     for way in range(num_sizes, len(ways.sizes)):
         size = int(ways.sizes[way])
-        found[:, sizes.tolist().index(size), way] = costs.shrink_seconds(size, 1, 0.0)
+        # A larger group shrinks first, at the same decision.
+        together = found[:, :num_sizes, sizes.tolist().index(size)]
+        found[:, :num_sizes, way] = together + costs.shrink_seconds(size, 1, 0.0)
         found[:, way, way] = 0.0
     return found
 

@@ -50,7 +50,7 @@ class Elasticity:
 
     def may_change(self, standings: Sequence[Standing]) -> bool:
         """Whether the decision is worth asking for."""
-        rungs, parts = self._open(standings), self._can_part(standings, len(standings))
+        rungs, parts = self._open(standings), self.can_part(standings, len(standings))
         return (bool(rungs) or parts) and self.decision.may_change(standings, rungs, parts=parts)
 
     def decide(self, standings: Sequence[Standing], *, passes: int) -> Step:
@@ -61,7 +61,7 @@ class Elasticity:
         """
         rungs = self._open(standings)
         fitting = fitting_rungs(self.memory, self.hosted, standings, rungs, **self._limits)
-        may_part = [size for size in (len(standings), *fitting) if self._can_part(standings, size)]
+        may_part = [size for size in (len(standings), *fitting) if self.can_part(standings, size)]
         return self.decision.decide(standings, fitting, passes=passes, may_part=may_part)
 
     def shrink(self, standings: Sequence[Standing], size: int) -> int:
@@ -82,7 +82,8 @@ class Elasticity:
         assert used <= self.memory.budget, (used, self.memory.budget)
         return need.kv_tokens
 
-    def _can_part(self, standings: Sequence[Standing], size: int) -> bool:
+    def can_part(self, standings: Sequence[Standing], size: int) -> bool:
+        """Whether so many may go on each by itself."""
         if not self.detach or size == 1:
             return False
         hostable = self.memory.hostable(need_of_parting(standings, size, **self._limits))

@@ -129,6 +129,9 @@ class Group(Lockstep):
             self._asked_after = self.passes
             if step.size < self.size:
                 self._shrink(standings, step.size)
+                standings = self._standings()
+                if step.parts and self.elasticity.can_part(standings, step.size):
+                    self._part(standings)
                 return
             if step.parts:
                 self._part(standings)
