@@ -1,5 +1,7 @@
 """Stretches of like passes."""
 
+from statistics import fmean
+
 from flexfloor.rollout.pass_times import STRETCH, PassTimes
 
 
@@ -24,3 +26,11 @@ def test_the_first_half_leaves_out_later_stretches():
         assert len(every) == stretches
         assert half == every[:kept]
     assert PassTimes().samples(first_half=True) == ()
+
+
+def test_ranks_that_take_turns_on_a_core_are_timed_by_their_mean():
+    times, usual = PassTimes(fmean), PassTimes()
+    for seconds in (1.0, 1.0, 1.0, 5.0):
+        for each in (times, usual):
+            each.note(ranks=3, rows=2, joining=0, context=9, seconds=seconds)
+    assert [sample.seconds for sample in (*times.samples(), *usual.samples())] == [2.0, 1.0]
