@@ -3,6 +3,7 @@
 Importing this module has that effect and no other.
 """
 
+import atexit
 import gc
 import importlib
 
@@ -28,3 +29,5 @@ for name in PRELOADED:
     importlib.import_module(name)
 # No collection of a rank visits what is here by now, which would cost each a copy of its pages besides time.
 gc.freeze()
+# At the server's own end all is collected: Triton's binding reports what is left as leaks.
+atexit.register(gc.unfreeze)
