@@ -66,7 +66,9 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
     seconds[group.exchanges] += exchange_seconds
     lasted = [_seconds(each, cost) for each in group.shrinks]
     for each, shrink_seconds in zip(group.shrinks, lasted, strict=True):
-        seconds[each.after_passes + 1] += shrink_seconds
+        # After the last pass of a group its ranks part, and have no next one together.
+        if each.after_passes < group.passes:
+            seconds[each.after_passes + 1] += shrink_seconds
     ends = np.cumsum(seconds)
     spans = [
         ShrinkSpan(
@@ -79,7 +81,7 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
     ]
     if group.parted is None:
         return Clock(ends=ends, shrinks=tuple(spans))
-    size, start = group.parted.size, float(ends[-1])
+    size, start = group.parted.size, max([float(ends[-1]), *(span.end_s for span in spans)])
     apart = start + float(cost.shrink_seconds(size, 1, group.parted.moved_tokens))
     spans.append(ShrinkSpan(start_s=start, end_s=apart, before=size, after=size))
     own = {position: apart + _alone_seconds(each, cost) for position, each in group.parted.alone.items()}

@@ -80,6 +80,36 @@ def test_seconds_of_ranks_that_part():
     assert [clock.left(rank) for rank in range(3)] == pytest.approx([17.81, 16.31, 19.31])
 
 
+class AtOnce:
+    """Two ranks are to go on, each by itself."""
+
+    def may_change(self, standings, rungs, *, parts):
+        return True
+
+    def decide(self, standings, rungs, *, passes, may_part):
+        return Step(size=2, parts=2 in may_part)
+
+
+def test_a_group_shrinks_and_parts_after_the_same_pass():
+    """2 x 4 s; 14.42 s in which two ranks leave with two tokens each; 10.21 s to part; 5 and 6 passes."""
+    work = Workload(prompt=[0, 1, 2, 3], tokens=[5, 6, 7, 8], prompt_tokens=0, cap=10)
+    rules = GroupRules(admit=Paged(), max_live=8, most_joining=1000, interval=2)
+    held = {"memory": AMPLE, "num_experts": 4, "longest": 10, "kv_tokens_per_rank": 100}
+    elasticity = Elasticity(AtOnce(), [1, 2], size=4, detach=True, **held)
+    group = Group(work, [[0], [1], [2], [3]], rules, room=100, elasticity=elasticity)
+    group.run()
+    assert group.passes == group.parted.after_passes == 2 and group.parted.size == 2
+    clock = clock_of(group, Costs())
+    assert clock.ends.tolist() == [0.0, 4.0, 8.0]
+    spans = [(each.start_s, each.end_s, each.before, each.after) for each in clock.shrinks]
+    assert spans == [(8.0, pytest.approx(22.42), 4, 2), (pytest.approx(22.42), pytest.approx(32.63), 2, 2)]
+    assert sorted(clock.own_ends.values()) == pytest.approx([32.63 + 2.5, 32.63 + 3.0])
+    assert [clock.left(rank) for rank in (2, 3)] == pytest.approx([22.42, 22.42])
+    story = [RankStory(clock=clock, position=rank, idle=group.idle[rank]) for rank in range(4)]
+    times = {"opened_s": 0.0, "generated_s": clock.end, "end_s": 40.0, "training": ()}
+    check_tiling([record_of(rank, 0, story[rank], **times) for rank in range(4)])
+
+
 def test_the_ledger_of_ranks_that_part():
     group = parting()
     clock = clock_of(group, Costs())
