@@ -36,8 +36,7 @@ class Clock:
     """[passes + 1]: when so many passes had been run by the group, shrinks before them included."""
     shrinks: tuple[ShrinkSpan, ...]
     own_ends: Mapping[int, float] = field(default_factory=dict)
-    """By position: when each rank that has parted had generated."""
-    has_parted: bool = False
+    """By position: when each rank that has parted had generated; none where the group stayed together."""
 
     @property
     def end(self) -> float:
@@ -49,7 +48,7 @@ class Clock:
         for each in self.shrinks:
             if position >= each.after:
                 return each.end_s
-        if not self.has_parted:
+        if not self.own_ends:
             return None
         return self.own_ends.get(position, self.shrinks[-1].end_s)
 
@@ -85,7 +84,7 @@ def clock_of(group: Group, cost: CostModel, *, exchange_seconds: float = 0.0) ->
     apart = start + float(cost.shrink_seconds(size, 1, group.parted.moved_tokens))
     spans.append(ShrinkSpan(start_s=start, end_s=apart, before=size, after=size))
     own = {position: apart + _alone_seconds(each, cost) for position, each in group.parted.alone.items()}
-    return Clock(ends=ends, shrinks=tuple(spans), own_ends=own, has_parted=True)
+    return Clock(ends=ends, shrinks=tuple(spans), own_ends=own)
 
 
 def _seconds(shrunk: Shrunk, cost: CostModel) -> float:
