@@ -187,7 +187,6 @@ def guidance(costs, requests: list[Request]):
     return Guidance(
         outlook=LearnedLengths(LengthHistory(LONGEST).predict(uids), uids),
         costs=costs,
-        cost_error=costs.pass_error,
         objective="step_time",
         max_slowdown=0.0,
         rebalances=True,

@@ -197,8 +197,7 @@ class Bench:
                 for index, length in enumerate(lengths)
             }
             outlook = KnownLengths(known)
-        costs = {"costs": self.costs, "cost_error": self.costs.pass_error}
-        return Guidance(outlook=outlook, rebalances=True, **costs, **objective_of(policy))
+        return Guidance(outlook=outlook, costs=self.costs, rebalances=True, **objective_of(policy))
 
     def _request(self, number: int, forced: np.ndarray) -> Request:
         prompt, index = divmod(number, SIBLINGS)

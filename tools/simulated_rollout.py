@@ -76,8 +76,7 @@ def _group(bench: Bench, policy: str, forced: np.ndarray, has_slots: bool) -> Gr
     guiding = None
     if SHRINKS[policy] == "guided":
         outlooks = [_outlook(bench, policy, lengths) for _ in range(bench.replicas.count)]
-        costs = {"costs": bench.costs, "cost_error": bench.costs.pass_error}
-        guiding = Guiding(outlooks=outlooks, rebalances=True, **costs, **objective_of(policy))
+        guiding = Guiding(outlooks=outlooks, costs=bench.costs, rebalances=True, **objective_of(policy))
     return engine_group(work, bench.queues(policy, forced), settings, guiding)
 
 

@@ -26,8 +26,6 @@ class Guidance:
     outlook: Outlook
     costs: CostModel
     """The same on every rank."""
-    cost_error: float = 0.0
-    """Relative, of what passes are taken to cost: ends that are nearer to each other count as one."""
     objective: str
     """One of `schedule.objective.OBJECTIVES`."""
     max_slowdown: float
@@ -59,7 +57,6 @@ class Guide:
             objective=guidance.objective,
             max_slowdown=guidance.max_slowdown,
             training=guidance.training,
-            cost_error=guidance.cost_error,
         )
 
     def note(self, ended: Sequence[Response]) -> None:

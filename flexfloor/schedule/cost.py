@@ -43,6 +43,11 @@ def of_one_rank(load: PassLoad) -> PassLoad:
 class CostModel(Protocol):
     """Times of what a rollout and its training stage are made of."""
 
+    @property
+    def pass_error(self) -> float:
+        """Relative, of what passes are taken to last; 0 where nothing was measured."""
+        ...
+
     def pass_seconds(self, load: PassLoad) -> Number:
         """Seconds of a pass, in the shape of the load's fields."""
         ...

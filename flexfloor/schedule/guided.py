@@ -37,16 +37,13 @@ class GuidedShrink:
         objective: str,
         max_slowdown: float,
         training: Training = NO_EARLY_TRAINING,
-        cost_error: float = 0.0,
     ):
         """Args:
         horizons: at which ranks tell their `Standing.alive`.
         max_slowdown: share of the rollout's seconds that `occupancy` may give for rank-seconds.
-        cost_error: relative, of `costs`.
         """
         self.costs, self.horizons, self.limits = costs, horizons, limits
         self.objective, self.max_slowdown, self.training = objective, max_slowdown, training
-        self.cost_error = cost_error
         self.seconds_left: float | None = None
         """Until the rollout ends on the course that was chosen last."""
         self._elapsed_seconds = self._spent_seconds = 0.0
@@ -77,7 +74,7 @@ class GuidedShrink:
         parting = self._parting(standings, may_part)
         courses = frontier(self._curve(standings), size, rungs, self.costs, self.limits, early, parting)
         fastest = courses[0].wall_seconds
-        share = slack_share(self.objective, self.max_slowdown, self.cost_error)
+        share = slack_share(self.objective, self.max_slowdown, self.costs.pass_error)
         unslowed = self._elapsed_seconds + fastest - self._spent_seconds
         slack = share * unslowed - self._spent_seconds
         chosen = choose(

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from flexfloor.schedule.cost import Number, PassLoad, of_one_rank
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainCost:
     """A `CostModel` by rule of thumb."""
+
+    pass_error: ClassVar[float] = 0.0
 
     seconds: float = 0.01
     """Of a pass of one rank with few rows."""

@@ -53,7 +53,6 @@ class Guiding:
     outlooks: Sequence[Outlook]
     """Of each rank, for the horizons of `frontier.horizons(work.longest)`."""
     costs: CostModel
-    cost_error: float = 0.0
     objective: str
     max_slowdown: float
     rebalances: bool
@@ -107,6 +106,5 @@ def _decision(
         Limits(sequences=settings.max_live, kv_tokens=room),
         objective=guiding.objective,
         max_slowdown=guiding.max_slowdown,
-        cost_error=guiding.cost_error,
     )
     return Guided(rule)

@@ -41,6 +41,8 @@ class GroupLoad(PassLoad):
 class Roofline:
     """`schedule.cost.CostModel` of a model on hardware."""
 
+    pass_error = 0.0
+
     def __init__(
         self, model: ModelShape, hardware: Hardware, *, tp: int = 1, floor_seconds: float | None = None
     ):

@@ -104,7 +104,6 @@ class Planner:
         return Guidance(
             outlook=KnownLengths(forced) if knows else learned,
             costs=self.costs,
-            cost_error=self.costs.pass_error,
             objective=schedule.objective,
             max_slowdown=schedule.max_slowdown,
             rebalances=plans,

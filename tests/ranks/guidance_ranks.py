@@ -12,6 +12,8 @@ from flexfloor.schedule.outlook import KnownLengths, LearnedLengths
 class Costs:
     """A pass that costs `a_row` for each row beside one second, and shrinks of `a_shrink` each."""
 
+    pass_error = 0.0
+
     a_row: float = 0.1
     a_shrink: float = 0.01
     an_alone: float = 0.01

@@ -94,6 +94,8 @@ CASES = {
 class Costs:
     """Passes of two ranks are a little quicker than those of one, while there is much to do."""
 
+    pass_error = 0.0
+
     alone_share: float
 
     def pass_seconds(self, load: PassLoad):

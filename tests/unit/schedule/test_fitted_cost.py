@@ -285,3 +285,11 @@ def test_a_machine_that_was_busy_once_is_tried_again():
         each.add_alone([PassSample(load=load, seconds=3 * one)])
         each.refit()
         assert each.alone_seconds(load) / one == pytest.approx(3.0)
+
+
+def test_how_far_passes_are_off_is_known_once_they_are_fitted():
+    cost = FittedCost(PlainCost(), RUNGS)
+    assert cost.pass_error == 0.0
+    noisy = fitted(measure(np.random.default_rng(11), [1, 2, 4], 500, noise=0.2))
+    exact = fitted(measure(np.random.default_rng(11), [1, 2, 4], 500, noise=0.0))
+    assert exact.pass_error < 0.03 < 0.08 < noisy.pass_error < 0.25

@@ -21,6 +21,8 @@ AMPLE = Limits(sequences=10**9, kv_tokens=10**12)
 class Linear:
     """Seconds that are easy to write down."""
 
+    pass_error = 0.0
+
     a_pass: float = 1.0
     a_rank: float = 0.0
     a_row: float = 0.0

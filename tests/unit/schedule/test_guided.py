@@ -127,3 +127,16 @@ def test_what_waits_takes_no_time_of_the_present_pass_and_no_room_in_the_cache()
     rule = guided(Linear(a_pass=1.0, a_row=0.5, a_token=0.01, a_shrink=1e9))
     rule.next_size([standing, standing], [1], passes=8)
     assert rule._elapsed_seconds == pytest.approx(8 * (1.0 + 4 * 0.5 + 40 * 0.01))
+
+
+def test_a_course_that_costs_cannot_tell_from_the_fastest_is_taken_with_fewer_ranks():
+    """A pass takes 1.02 s on one rank, 1.5 % more than on four, and a quarter of the rank-seconds."""
+
+    class Measured(Linear):
+        def __init__(self, pass_error):
+            super().__init__(a_pass=1.025, a_rank=-0.005, a_shrink=1e-6)
+            object.__setattr__(self, "pass_error", pass_error)
+
+    told = standings([[400], [400], [400], [400]], 8)
+    sizes = [guided(Measured(error)).decide(told, [1, 2, 3], passes=8).size for error in (0.0, 0.03)]
+    assert sizes == [4, 1]
