@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import linprog
 
 from flexfloor.elastic.floor import Need
 from flexfloor.schedule.cost import PassLoad
@@ -131,23 +132,10 @@ def _worth(scenario: Scenario, kinds: Kinds, step: StepLengths, price: tuple[flo
 
 def greatest(worth: np.ndarray, taken: np.ndarray, limits: np.ndarray) -> float:
     """The most that `worth` [V] x prices can be, with no price negative and `taken` [N, V] x prices at most
-    `limits` [N], not negative: the simplex method on its tableau (Dantzig, 1951)."""
-    count = len(taken)
-    table = np.hstack([taken.astype(float), np.eye(count), limits[:, None]])
-    gains = np.append(worth, np.zeros(count + 1))
-    scale = np.abs(worth).max()
-    while gains[:-1].max() > 1e-9 * scale:
-        enter = int(np.argmax(gains[:-1]))
-        column = table[:, enter]
-        ratios = np.divide(table[:, -1], column, out=np.full(count, np.inf), where=column > 1e-12)
-        leave = int(np.argmin(ratios))
-        assert np.isfinite(ratios[leave]), "a price has no limit"
-        table[leave] /= column[leave]
-        factors = column.copy()
-        factors[leave] = 0.0
-        table -= factors[:, None] * table[leave]
-        gains = gains - gains[enter] * table[leave]
-    return float(-gains[-1])
+    `limits` [N]."""
+    found = linprog(-worth, A_ub=taken, b_ub=limits)
+    assert found.success, found.message
+    return float(-found.fun)
 
 
 def _steps(most: int) -> np.ndarray:
