@@ -128,7 +128,7 @@ def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> 
             Limits(sequences=scenario.max_live, kv_tokens=scenario.room),
             objective=policy.objective,
             max_slowdown=policy.max_slowdown,
-            training=_early_training(scenario, wanted),
+            training=training_of_released(scenario, wanted),
         )
         return Guided(rule)
     return SimpleRule(
@@ -138,7 +138,8 @@ def _decision(scenario: Scenario, policy: Policy, wanted: Wanted, most: int) -> 
     )
 
 
-def _early_training(scenario: Scenario, wanted: Wanted) -> Training:
+def training_of_released(scenario: Scenario, wanted: Wanted) -> Training:
+    """What an expert group's released replicas may train beside generation, in seconds of a replica."""
     size, least = scenario.group_size, least_lease(scenario)
     most_released = size - min(scenario.open_rungs(), default=size)
     if not scenario.overlap or least > most_released:

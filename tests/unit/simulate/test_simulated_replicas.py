@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from flexfloor.config import compose, finite_numbers
 from flexfloor.elastic.floor import RankMemory
 from flexfloor.ledger.balance import check_tiling
 from flexfloor.schedule.cost import PassLoad
+from flexfloor.schedule.forecast import Wanted
 from flexfloor.schedule.shrink import Standing
 from flexfloor.simulate.decision import SimpleRule
 from flexfloor.simulate.elasticity import Elasticity
@@ -19,7 +21,7 @@ from flexfloor.simulate.models import MODELS
 from flexfloor.simulate.policies import POLICIES
 from flexfloor.simulate.resolve import recipe_memory, scenario_of
 from flexfloor.simulate.roofline import Roofline
-from flexfloor.simulate.run import simulate
+from flexfloor.simulate.run import simulate, training_of_released
 from flexfloor.simulate.step import least_lease
 from tests.unit.simulate.test_simulated_policies import scenario
 
@@ -145,6 +147,16 @@ def test_released_replicas_train_with_all_of_their_gpus():
     assert early[::2] == early[1::2] and early[-1] > 0 and not any(early[:2])
     spent = sum(i.end_s - i.start_s for record in steps[0].records for i in record.intervals if i.is_early)
     assert spent == pytest.approx(steps[0].hidden_s), "in rank-seconds"
+
+
+def test_a_replica_trains_as_fast_as_its_gpus_together():
+    """100 prompts of 4 responses of 10 tokens with the prompt, but the longest tenth: 3,600 for one group."""
+    wanted = Wanted(prompt_tokens=np.full(100, 4), lengths=np.full((100, 4), 6.0))
+    for tp, size in ((1, 8), (2, 4)):
+        made = scenario("mixtral-8x7b", hardware=HARDWARE["h200"], tp=tp)
+        found = training_of_released(made, wanted)
+        assert found.ranks == made.group_size == size
+        assert found.rank_seconds == pytest.approx(3600 * made.cost.train_seconds(1.0) / tp)
 
 
 def composed(*words):
