@@ -48,10 +48,6 @@ class GuidedShrink:
         """Until the rollout ends on the course that was chosen last."""
         self._elapsed_seconds = self._spent_seconds = 0.0
 
-    def next_size(self, standings: Sequence[Standing], rungs: Sequence[int], *, passes: int) -> int:
-        """Ranks to go on with, of a group that stays together; see `decide`."""
-        return self.decide(standings, rungs, passes=passes).size
-
     def decide(
         self,
         standings: Sequence[Standing],

@@ -41,7 +41,7 @@ def roll_out(lengths: list[list[int]], decision: GuidedShrink, costs: Linear) ->
     for passed in range(max(every)):
         if passed and passed % 8 == 0:
             held = [every[rank::size] for rank in range(size)]
-            after = decision.next_size(standings(held, passed), range(1, size), passes=8)
+            after = decision.decide(standings(held, passed), range(1, size), passes=8).size
             assert after <= size
             if after < size:
                 wall += costs.shrink_seconds(size, after, 0.0)
@@ -116,7 +116,7 @@ def test_what_is_unfinished_now_counts_though_nobody_believes_in_it():
     costs = Linear(a_pass=0.0, a_rank=1.0)
     nothing = (0,) * len(GRID)
     told_nothing = [Standing(unfinished=1, kv_tokens=20, finished=0, alive=nothing)] * 4
-    assert guided(costs).next_size(told_nothing, [1, 2, 3], passes=8) == 1
+    assert guided(costs).decide(told_nothing, [1, 2, 3], passes=8).size == 1
 
 
 def test_what_waits_takes_no_time_of_the_present_pass_and_no_room_in_the_cache():
@@ -125,7 +125,7 @@ def test_what_waits_takes_no_time_of_the_present_pass_and_no_room_in_the_cache()
     assert (standing.live, standing.live_tokens) == (4, 40)
     # 8 passes of a second, of 4 rows at 0.5 s and of 40 tokens at 0.01 s
     rule = guided(Linear(a_pass=1.0, a_row=0.5, a_token=0.01, a_shrink=1e9))
-    rule.next_size([standing, standing], [1], passes=8)
+    rule.decide([standing, standing], [1], passes=8)
     assert rule._elapsed_seconds == pytest.approx(8 * (1.0 + 4 * 0.5 + 40 * 0.01))
 
 
